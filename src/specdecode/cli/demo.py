@@ -1,0 +1,109 @@
+"""`specdecode demo`: the same prompts, decoded plainly and with every drafter that needs nothing more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from .settings import LIMITS, MODEL, flag
+
+if TYPE_CHECKING:
+    from ..drafters import Drafter
+    from ..text.completion import Completion, Piece
+    from ..text.model import Model
+
+PROMPTS = {
+    "A question": "Why is the sky blue?",
+    "A rewrite, which copies much of its prompt": (
+        "Repeat the following function exactly, but call it mean instead of average:\n\n"
+        "def average(values):\n"
+        '    """The arithmetic mean of a non-empty list of numbers."""\n'
+        "    if not values:\n"
+        '        raise ValueError("the list of values is empty")\n'
+        "    total = 0.0\n"
+        "    for value in values:\n"
+        "        total = total + value\n"
+        "    return total / len(values)\n"
+    ),
+}
+
+Told = tuple[list["Piece"], "Completion"]
+
+
+def demo(
+    model: Annotated[str | None, flag(MODEL, "Another model than the default one.")] = None,
+    max_new_tokens: Annotated[int, flag(LIMITS, "Tokens of each answer (96).")] = 96,
+) -> None:
+    """See speculative decoding at work: the same text, sooner."""
+    from rich.console import Console
+
+    from ..text.load import load
+    from . import show
+
+    console = Console()
+    with show.busy("Loading the model"):
+        target = load(model)
+        target.generate(target.encode("Once upon a time"), max_new_tokens=4)  # the first passes are always slow
+    for title, text in PROMPTS.items():
+        console.rule(title)
+        console.print(text, markup=False, highlight=False, style="dim")
+        told = {}
+        for drafter in drafters_at_hand():
+            with show.busy(f"Decoding with {drafter.name}"):
+                told[drafter.name] = _tell(target, text, drafter, max_new_tokens)
+        console.print(_side_by_side(told), _table(told))
+    console.print(f"Colours: {show.legend()}", markup=False, highlight=False)
+
+
+def drafters_at_hand() -> list[Drafter]:
+    """Every drafter that needs no other model and no training, plain decoding first."""
+    from ..drafters import DRAFTERS, make_drafter
+    from ..errors import BadOption
+
+    found = []
+    for name, entry in DRAFTERS.items():
+        if not entry.needs_training:
+            try:
+                found.append(make_drafter(name))
+            except BadOption:  # it needs an option, such as a draft model
+                continue
+    return sorted(found, key=lambda drafter: drafter.name != "null")
+
+
+def _tell(model: Model, text: str, drafter: Drafter, max_new_tokens: int) -> Told:
+    ids = model.chat_prompt(text) if model.has_chat_template else model.encode(text)
+    pieces = list(model.stream(ids, drafter=drafter, max_new_tokens=max_new_tokens))
+    completion = pieces[-1].completion
+    assert completion is not None
+    return pieces, completion
+
+
+def _side_by_side(told: dict[str, Told]) -> Any:
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    from . import show
+
+    grid = Table.grid(expand=True)
+    panels = []
+    for name, (pieces, _) in told.items():
+        grid.add_column(ratio=1)
+        colours = {True: show.DRAFTED, False: show.OWN}
+        panels.append(Panel(Text.assemble(*((p.text, colours[p.drafted]) for p in pieces)), title=name))
+    grid.add_row(*panels)
+    return grid
+
+
+def _table(told: dict[str, Told]) -> Any:
+    from rich.table import Table
+
+    from . import show
+
+    table = Table("drafter", "tokens/s", "speed-up", "tokens per step", "identical")
+    _, plain = told["null"]
+    for name, (_, done) in told.items():
+        versus = show.comparison([done], [plain])
+        same = "yes" if versus["identical"] else "no"
+        rates = show.figure(versus["tokens_per_second"]), show.figure(versus["speed_up"], 2)
+        table.add_row(name, *rates, show.figure(done.metrics.tokens_per_step, 2), same)
+    return table

@@ -1,0 +1,103 @@
+"""What the commands print: streamed text, summaries, comparisons, JSON. Text goes to stdout, all the rest to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import typer
+
+from ..text.completion import Completion, Piece
+
+DRAFTED, OWN = typer.colors.GREEN, typer.colors.YELLOW
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A line on the terminal while the body runs."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def in_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def paint(piece: Piece, colour: bool) -> str:
+    """The piece's text, in the colour of its origin."""
+    return typer.style(piece.text, fg=DRAFTED if piece.drafted else OWN) if colour and piece.text else piece.text
+
+
+def legend() -> str:
+    return f"{typer.style('drafted and accepted', fg=DRAFTED)}, {typer.style('chosen by the model itself', fg=OWN)}"
+
+
+def stream(pieces: Iterable[Piece]) -> Completion:
+    """Print pieces as they come, and return the completion that the last one brings."""
+    colour, completion = in_colour(sys.stdout), None
+    for piece in pieces:
+        print(paint(piece, colour), end="", flush=True)
+        completion = piece.completion
+    assert completion is not None
+    print(flush=True)
+    return completion
+
+
+def note(text: str, *, dim: bool = True) -> None:
+    """A line on stderr."""
+    typer.echo(typer.style(text, dim=True) if dim and in_colour(sys.stderr) else text, err=True)
+
+
+def document(content: Any) -> None:
+    """A JSON document on stdout."""
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def summary(done: Completion) -> list[str]:
+    """What a user wants to know of a finished answer, in a few lines."""
+    m = done.metrics
+    seed = "" if done.seed is None else f", seed {done.seed}"
+    lines = [
+        f"{len(done.tokens)} tokens in {done.decode_s:.2f} s, {figure(done.tokens_per_second)} tokens/s; prompt: "
+        f"{done.prompt_tokens} tokens in {done.prefill_s:.2f} s; ended by {done.finish_reason}",
+        f"drafter {done.drafter}, rule {done.rule}{seed}; {figure(m.tokens_per_step, 2)} tokens per step",
+    ]
+    if m.drafted:
+        positions = " ".join(percent(share, 1) for share in m.per_position)
+        lines.append(
+            f"accepted {m.accepted} of {m.drafted} drafted ({percent(m.accepted, m.drafted)}); by position: {positions}"
+        )
+    parts = {"draft": m.draft_s, "target": m.target_s, "rest": m.rest_s}
+    lines.append("time: " + ", ".join(f"{name} {percent(seconds, m.total_s)}" for name, seconds in parts.items()))
+    return lines
+
+
+def comparison(fast: Sequence[Completion], plain: Sequence[Completion]) -> dict[str, Any]:
+    """Speculation against plain decoding of the same request."""
+    rates = rate(fast), rate(plain)
+    return {
+        "tokens_per_second": rates[0],
+        "plain_tokens_per_second": rates[1],
+        "speed_up": rates[0] / rates[1] if rates[0] and rates[1] else None,
+        "identical": [c.text for c in fast] == [c.text for c in plain],
+    }
+
+
+def rate(batch: Sequence[Completion]) -> float | None:
+    """Tokens per second of completions that were decoded together."""
+    seconds = max(c.decode_s for c in batch)
+    return sum(len(c.tokens) for c in batch) / seconds if seconds else None
+
+
+def figure(value: float | None, digits: int = 1) -> str:
+    return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "n/a"

@@ -1,0 +1,127 @@
+"""The loop: draft, score, verify, clip, keep, observe. Knows protocols only: no method, no architecture, no text.
+
+Plain decoding is this loop with the null drafter; prefill stops one token early, so that prefill, plain decoding, full
+acceptance, full rejection and empty drafts are one path. After each step every session holds one token more than its
+cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from . import tree
+from .drafters import Drafter
+from .errors import NumericalError
+from .metrics import StepRecord
+from .models.lm import LM
+from .session import Session
+from .types import Budget, Draft, Row, Scores, TokenLogprob, Verdict
+from .verify import Verifier
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What one step gave one session: its tokens, how many of them had been drafted, and why it ended, if it did."""
+
+    row: int
+    tokens: tuple[int, ...]
+    accepted: int
+    finish_reason: str | None
+
+
+class Generation:
+    """A batch of sessions being decoded together; row b of everything belongs to sessions[b].
+
+    Nothing outlives it and nothing is shared between two of them but the model's weights, so it may be abandoned at any
+    point. Raises whatever `lm.open` and `drafter.begin` refuse, before any pass; NumericalError from `step`."""
+
+    def __init__(self, lm: LM, drafter: Drafter, sessions: Sequence[Session], rules: Sequence[Verifier]) -> None:
+        assert len(sessions) == len(rules)
+        self.sessions = list(sessions)
+        self.active = list(range(len(self.sessions)))
+        self._lm, self._rules = lm, list(rules)
+        started = perf_counter()
+        self._cache = lm.open([session.prompt for session in self.sessions])
+        self._drafting = drafter.begin(self.sessions, lm, self._cache)
+        self.prefill_s = perf_counter() - started
+
+    def __iter__(self) -> Iterator[list[Emission]]:
+        while self.active:
+            yield self.step()
+
+    def step(self) -> list[Emission]:
+        """One pass for every unfinished session."""
+        rows, started = list(self.active), perf_counter()
+        sessions = [self.sessions[row] for row in rows]
+        drafts = self._drafting.draft(rows, [Budget(session.remaining - 1) for session in sessions])
+        drafted = perf_counter()
+        asked = [Row.of(row, s.newest, draft) for row, s, draft in zip(rows, sessions, drafts, strict=True)]
+        scores = self._lm.score(self._cache, asked, taps=self._drafting.taps)
+        for session, score in zip(sessions, scores, strict=True):
+            _check_finite(score.logits, session)
+        scored = perf_counter()
+        verdicts = [self._settle(*each) for each in zip(rows, drafts, scores, strict=True)]
+        seconds = (drafted - started, scored - drafted, perf_counter() - started)
+        for session, draft, verdict in zip(sessions, drafts, verdicts, strict=True):
+            session.records.append(_record(draft, verdict, [s / len(rows) for s in seconds]))
+        return [
+            Emission(r, v.tokens, v.accepted, self.sessions[r].finish_reason)
+            for r, v in zip(rows, verdicts, strict=True)
+        ]
+
+    def _settle(self, row: int, draft: Draft, scores: Scores) -> Verdict:
+        """Verify, clip, keep and observe for one session."""
+        session = self.sessions[row]
+        laws = session.filters.rows(scores.logits, session.tokens, draft)
+        verdict = self._rules[row].verify(draft, laws, session.noise, session.position)
+        verdict, reason = session.stopping.clip(verdict, session.new_tokens)
+        session.filters.commit(laws, verdict.path)
+        self._cache.keep(row, (0, *(node + 1 for node in verdict.path)))
+        session.tokens.extend(verdict.tokens)
+        if session.top_logprobs is not None:
+            session.logprobs += _logprobs(scores.logits, verdict, session.top_logprobs)
+        self._drafting.observe(row, draft, verdict, scores)
+        if reason is not None:
+            session.finish_reason = reason
+            self.active.remove(row)
+            self._cache.release(row)
+            self._drafting.release(row)
+        return verdict
+
+
+def _check_finite(logits: Tensor, session: Session) -> None:
+    """The largest logit of every node must be a number; -inf elsewhere is a model's way to forbid a token."""
+    if not torch.isfinite(logits.amax(-1)).all():
+        raise NumericalError(
+            f"the model returned NaN or infinite logits after {len(session.tokens)} tokens: its weights are damaged or "
+            "overflow in this dtype; check the files or load it in float32"
+        )
+
+
+def _record(draft: Draft, verdict: Verdict, seconds: Sequence[float]) -> StepRecord:
+    candidates = [node for node in range(len(draft)) if draft.is_candidate(node)]
+    depth = tree.depths(draft.parents)
+    return StepRecord(
+        drafted=max((depth[node] + 1 for node in candidates), default=0),
+        nodes=len(candidates),
+        probes=len(draft) - len(candidates),
+        accepted=verdict.accepted,
+        emitted=len(verdict.tokens),
+        draft_s=seconds[0],
+        target_s=seconds[1],
+        total_s=seconds[2],
+    )
+
+
+def _logprobs(logits: Tensor, verdict: Verdict, top: int) -> list[TokenLogprob]:
+    laws = logits[[0, *(node + 1 for node in verdict.path)]].log_softmax(-1)
+    out = []
+    for law, token in zip(laws, verdict.tokens, strict=True):
+        values, ids = law.topk(top) if top else (law[:0], law[:0].long())
+        out.append(TokenLogprob(token, float(law[token]), dict(zip(ids.tolist(), values.tolist(), strict=True))))
+    return out

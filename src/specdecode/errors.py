@@ -1,0 +1,37 @@
+"""Errors meant for the user's eyes.
+
+Each message says what was asked, what was found and what to do. The command line prints it in one line. Our own bugs
+are plain assertions; nothing here knows about models, text or the command line.
+"""
+
+
+class SpecError(Exception):
+    """Base of every error that a user can cause and cure."""
+
+
+class BadOption(SpecError, ValueError):
+    """An option has a value that does not exist, or that the chosen method cannot honour."""
+
+
+class BadInput(SpecError, ValueError):
+    """A prompt that cannot be decoded: empty, of the wrong kind, or holding ids outside the vocabulary."""
+
+
+class OutOfContext(SpecError, ValueError):
+    """The prompt does not fit into the model's context."""
+
+
+class Incompatible(SpecError, ValueError):
+    """Two parts do not fit together: a drafter and its target, a model and what a method needs of it."""
+
+
+class CannotRollBack(Incompatible):
+    """The model keeps a state (recurrent layers) that cannot forget rejected drafts."""
+
+
+class LoadError(SpecError, OSError):
+    """A model, tokenizer or drafter could not be loaded: missing, incomplete or corrupt."""
+
+
+class NumericalError(SpecError, ArithmeticError):
+    """The model returned NaN or infinite logits."""

@@ -1,0 +1,192 @@
+"""From what a user names to a model, its tokenizer and its end-of-sequence ids, checked before any pass.
+
+A source is a folder, a hub id, a GGUF file, a loaded (model, tokenizer) pair, or None for the default model. Knows
+files and tokenizers; nothing of key/value caches, drafts or decoding.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import BadOption, Incompatible, LoadError
+from . import embedded, gguf
+from .pretrained import read_model, read_tokenizer, reason
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+HUB_FILES = ("*.json", "*.jinja", "*.txt", "*.model", "model*.safetensors")
+JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model ready to be wrapped. eos_ids: ascending, empty when the model ends by length alone."""
+
+    hf_model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    eos_ids: tuple[int, ...]
+    name: str
+
+
+def load_pretrained(
+    source: str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Loaded:
+    """Load `source` in eval mode.
+
+    dtype:  None is float32 on a CPU, and the checkpoint's own elsewhere.
+    device: None is the CPU. A loaded pair keeps both and is only put into eval mode.
+    Raises LoadError when something is missing, incomplete, corrupt or does not match, and BadOption for a device that
+    is not there."""
+    if isinstance(source, tuple):
+        if dtype is not None or device is not None:
+            raise BadOption("dtype and device belong to models loaded by name: a loaded model keeps its own")
+        return _from_pair(source)
+    place = _device(device)
+    folder, name = _locate(source)
+    _check(folder)
+    model = read_model(folder, dtype=dtype or (torch.float32 if place.type == "cpu" else "auto")).to(place)
+    tokenizer = read_tokenizer(folder)
+    return Loaded(model, tokenizer, eos_ids(model, tokenizer), name)
+
+
+def check_same_tokenizer(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> int:
+    """How many ids, counted from 0, the two tokenizers share: ids below it may be drafted and verified as they are.
+
+    Every id that both define must stand for the same token. One of them may go on where the other ends (padding, tokens
+    added later): its further ids are never drafted. How text is split does not matter, nor which token ends a sequence.
+    Raises Incompatible, naming the first id that differs."""
+    ours, theirs = _tokens(target), _tokens(drafter)
+    shared = min(max(ours), max(theirs)) + 1
+    for i in range(shared):
+        if ours.get(i) != theirs.get(i):
+            raise Incompatible(
+                f"the drafter's tokenizer is not the target's: id {i} is {ours.get(i)!r} in {_label(target)} but "
+                f"{theirs.get(i)!r} in {_label(drafter)}; choose a drafter of the target's family"
+            )
+    return shared
+
+
+def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """The ids that end a sequence, from the first of generation config, config and tokenizer that names any."""
+    generation = getattr(model, "generation_config", None)
+    for holder in (generation, model.config.get_text_config(decoder=True), tokenizer):
+        ids = getattr(holder, "eos_token_id", None)
+        if ids is not None:
+            return tuple(sorted({ids} if isinstance(ids, int) else set(ids)))
+    return ()
+
+
+def _from_pair(pair: tuple[Any, ...]) -> Loaded:
+    if len(pair) != 2 or not hasattr(pair[0], "config") or not hasattr(pair[1], "get_vocab"):
+        found = ", ".join(type(part).__name__ for part in pair)
+        raise LoadError(f"cannot load ({found}): give transformers' own objects, as a (model, tokenizer) pair")
+    model, tokenizer = pair
+    name = Path(getattr(model.config, "_name_or_path", "") or type(model).__name__).name
+    return Loaded(model.eval(), tokenizer, eos_ids(model, tokenizer), name)
+
+
+def _locate(source: str | Path | None) -> tuple[Path, str]:
+    """The folder that holds `source` in transformers' format, fetched or converted if need be, and a name for it."""
+    if source is None:
+        return gguf.converted(embedded.find()), embedded.NAME
+    if not isinstance(source, str | Path):
+        found = type(source).__name__
+        raise LoadError(f"cannot load a {found}: give a folder, a hub id, a GGUF file or a (model, tokenizer) pair")
+    path = Path(source).expanduser()
+    if path.suffix == ".gguf":
+        return gguf.converted(path), path.stem
+    if path.exists() or isinstance(source, Path) or not HUB_ID.fullmatch(source):
+        return path, path.resolve().name
+    return _download(source), source
+
+
+def _download(hub_id: str) -> Path:
+    """The folder of the hub's model, from its cache when there is no network."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(HUB_FILES)))
+    except (OSError, ValueError) as error:
+        raise LoadError(
+            f"no folder {hub_id} is here, and the model hub did not give a model of that name ({reason(error)}); "
+            "check the name, or download the model elsewhere and give its folder"
+        ) from error
+
+
+def _check(folder: Path) -> None:
+    """Refuse a folder that is incomplete or damaged, naming the file, before transformers sees it."""
+    if not folder.is_dir():
+        found = "is a file, neither a folder nor .gguf" if folder.exists() else "does not exist"
+        raise LoadError(f"cannot load a model from {folder}: it {found}; give the folder of a model, or its hub id")
+    names = sorted(path.name for path in folder.iterdir())
+    listing = ", ".join(names[:8]) or "nothing"
+    if "config.json" not in names:
+        raise LoadError(f"no config.json in {folder}, which holds {listing}; give the folder of a transformers model")
+    if not any(name in names for name in TOKENIZER_FILES):
+        raise LoadError(f"no tokenizer in {folder}, which holds {listing}; copy the model's tokenizer.json there")
+    parsed = {name: _read_json(folder / name) for name in JSON_FILES if name in names}
+    for path in _weight_files(folder, parsed.get("model.safetensors.index.json")):
+        _check_weights(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        parsed = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{path} is not valid JSON ({reason(error)}); download it again") from error
+    if not isinstance(parsed, dict):
+        raise LoadError(f"{path} holds a JSON {type(parsed).__name__} where an object is expected; download it again")
+    return parsed
+
+
+def _weight_files(folder: Path, index: dict[str, Any] | None) -> list[Path]:
+    """The safetensors files of the model: one, or the shards of its index."""
+    single = folder / "model.safetensors"
+    if single.exists() or index is None:
+        return [single]
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise LoadError(f"{folder / 'model.safetensors.index.json'} lists no weights; download it again")
+    return [folder / name for name in sorted(set(shards.values()))]
+
+
+def _check_weights(path: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt"):  # reads the header and compares it with the file's size
+            return
+    except FileNotFoundError as error:
+        raise LoadError(f"no {path.name} in {path.parent}: weights are read from safetensors only; add it") from error
+    except (OSError, SafetensorError) as error:
+        raise LoadError(f"{path} is truncated or corrupt ({reason(error)}); download it again") from error
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    try:
+        place = torch.device(device or "cpu")
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+        raise BadOption(f"device {device} cannot be used ({reason(error)}); choose another, such as cpu") from error
+    return place
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    return {i: token for token, i in tokenizer.get_vocab().items()}
+
+
+def _label(tokenizer: PreTrainedTokenizerBase) -> str:
+    name = Path(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__).name
+    return f"{name} ({len(tokenizer)} tokens)"

@@ -1,0 +1,166 @@
+"""What a user asks for beside the prompt, and its way into a Session: limits, rule, noise and filters of one row.
+
+Knows ids and the tokenizer's Decoder; no model weights and no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypedDict
+
+from ..constraints import Filters
+from ..drafters import Drafter, make_drafter
+from ..errors import BadOption
+from ..models.lm import LM
+from ..sampling import Argmax, Keyed, Noise, Sampling, Stream, fresh_seed
+from ..session import Session
+from ..stopping import Stopping
+from ..types import Prompt
+from ..verify import Verifier, make_rule
+from ..verify.coupled import Coupled
+from ..verify.greedy import Greedy
+from .detokenize import Decoder
+from .stops import StopStrings
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where an answer ends.
+
+    max_new_tokens: the most new tokens; fewer where the model's context is full before.
+    min_new_tokens: the model's end tokens are forbidden until then. Stop strings are not held back by it.
+    stop:           strings that end the answer; a single one may be given as it is.
+    stop_ids:       token ids that end it, beside the model's own end tokens.
+    include_stop:   whether the text keeps the stop string. The ids always keep the token that completed it.
+    ignore_eos:     go on past the model's own end tokens.
+    Raises BadOption for an empty stop string and for ids that are none."""
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    stop: Sequence[str] = ()
+    stop_ids: Sequence[int] = ()
+    include_stop: bool = False
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        object.__setattr__(self, "stop_ids", tuple(self.stop_ids))
+        for stop in self.stop:
+            if not isinstance(stop, str) or not stop:
+                raise BadOption(f"stop={stop!r} is not a non-empty string; give one, or none at all")
+        for token in self.stop_ids:
+            if type(token) is not int or token < 0:
+                raise BadOption(f"stop_ids holds {token!r}, which is no token id; give integers of at least 0")
+        Stopping(self.max_new_tokens, self.min_new_tokens)  # refuses counts that are none
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of Model.generate, stream and chat; see Request, and `max_new_tokens` for the limits' own."""
+
+    drafter: str | Drafter | None
+    rule: str | Verifier | None
+    sampling: Sampling | Sequence[Sampling]
+    limits: Limits
+    max_new_tokens: int
+    logprobs: int | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to continue prompts.
+
+    drafter:  where drafts come from: a name of DRAFTERS, a Drafter, or None for plain decoding.
+    rule:     how drafts are verified: a name of RULES, a Verifier, or None for "coupled" (one text a seed, with
+              speculation or without). Greedy rows are always decoded by "greedy", unless the rule is a lossy one.
+    sampling: the law to draw from; a sequence gives each prompt of a list its own.
+    limits:   where the answer ends.
+    logprobs: how many alternatives to report for each token; 0 reports the token's own log-probability alone."""
+
+    drafter: str | Drafter | None = "ngram"
+    rule: str | Verifier | None = None
+    sampling: Sampling | Sequence[Sampling] = field(default_factory=Sampling)
+    limits: Limits = field(default_factory=Limits)
+    logprobs: int | None = None
+
+    @classmethod
+    def of(cls, *, max_new_tokens: int | None = None, **options: Any) -> Request:
+        """The request of a call's keyword arguments. Raises BadOption for one that does not exist."""
+        known = [f.name for f in fields(cls)]
+        for name in options:
+            if name not in known:
+                hint = {f.name: f"sampling=Sampling({f.name}=...)" for f in fields(Sampling)}
+                hint |= {f.name: f"limits=Limits({f.name}=...)" for f in fields(Limits)}
+                raise BadOption(f"there is no option {name!r}; use {hint.get(name) or ', '.join(known)}")
+        request = cls(**options)
+        if max_new_tokens is None:
+            return request
+        return replace(request, limits=replace(request.limits, max_new_tokens=max_new_tokens))
+
+    def make_drafter(self) -> Drafter:
+        if self.drafter is None or isinstance(self.drafter, str):
+            return make_drafter(self.drafter or "null")
+        return self.drafter
+
+    def make_rule(self, sampling: Sampling) -> Verifier:
+        """The rule that serves one row. Raises BadOption for the greedy rule where tokens are to be drawn."""
+        if self.rule is None:
+            return Greedy() if sampling.greedy else Coupled()
+        rule = make_rule(self.rule) if isinstance(self.rule, str) else self.rule
+        if isinstance(rule, Greedy) and not sampling.greedy:
+            raise BadOption(
+                f"rule 'greedy' cannot draw at temperature {sampling.effective_temperature:g}; use 'coupled' or "
+                "'rejection', or temperature 0"
+            )
+        return Greedy() if sampling.greedy and rule.lossless else rule
+
+
+def open_session(
+    lm: LM, decoder: Decoder, ids: tuple[int, ...], eos_ids: Sequence[int], sampling: Sampling, request: Request
+) -> tuple[Session, Verifier]:
+    """One row of a batch, and its rule. A seed is drawn for a sampling that has none.
+
+    Raises BadOption for what the model cannot honour; whether the prompt itself is sound is asked by `lm.open`."""
+    limits = request.limits
+    _check_ids(limits.stop_ids, request.logprobs, lm.vocab)
+    rule = request.make_rule(sampling)
+    room = max(1, lm.context - len(ids))
+    ends = () if limits.ignore_eos else tuple(eos_ids)
+    session = Session(
+        Prompt(ids),
+        Filters(sampling, prompt_length=len(ids), vocab=lm.vocab, min_new_tokens=limits.min_new_tokens, eos_ids=ends),
+        make_noise(rule, sampling, lm.vocab),
+        Stopping(
+            max_new_tokens=min(limits.max_new_tokens, room),
+            min_new_tokens=min(limits.min_new_tokens, room),
+            stop_ids=frozenset((*ends, *limits.stop_ids)),
+            scanner=StopStrings(decoder, limits.stop) if limits.stop else None,
+        ),
+        request.logprobs,
+    )
+    return session, rule
+
+
+def rule_name(rule: Verifier) -> str:
+    return type(rule).__name__.lower()
+
+
+def seeded(sampling: Sampling) -> Sampling:
+    """`sampling` with a seed of its own where it will need one and has none."""
+    return sampling if sampling.greedy or sampling.seed is not None else replace(sampling, seed=fresh_seed())
+
+
+def make_noise(rule: Verifier, sampling: Sampling, vocab: int) -> Noise:
+    """The source of chance of one session. Raises nothing: a sampling that draws has a seed by now."""
+    if sampling.greedy:
+        return Argmax()
+    assert sampling.seed is not None
+    return Keyed(sampling.seed, vocab) if isinstance(rule, Coupled) else Stream(sampling.seed)
+
+
+def _check_ids(stop_ids: Sequence[int], logprobs: int | None, vocab: int) -> None:
+    for token in stop_ids:
+        if token >= vocab:
+            raise BadOption(f"stop id {token} is not one of the model's: ids run from 0 to {vocab - 1}")
+    if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= vocab):
+        raise BadOption(f"logprobs={logprobs!r} is not a number of alternatives; give 0 to {vocab}, or None")

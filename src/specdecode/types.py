@@ -1,0 +1,158 @@
+"""The frozen values that cross package boundaries: Prompt, Draft, Budget, Row, Scores, Verdict.
+
+They hold data and small derivations, and know no model, rule or text. Shape alphabet: B batch, T time, n draft nodes,
+V vocabulary, D hidden, L layers, S key/value slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is asked to continue. Token ids today; other inputs (an encoder's text, images) will be added as
+    fields, so code passes the Prompt on and only `models/` looks inside."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most a drafter may propose in one step: `depth` tokens on any path, `nodes` in the whole tree."""
+
+    depth: int
+    nodes: int = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A tree of n proposed tokens that hangs on the newest committed token.
+
+    tokens:    [n] ids. A probe that has its own embedding may hold any valid id.
+    parents:   [n] index of each node's parent; -1 is the newest committed token. A parent comes before its children.
+    candidate: [n] True where the node may be accepted; False marks a probe, which rides along to be read by the
+               drafter.
+    q:         [n] the law each node was drawn from, [V] logits up to a constant, after the session's filters; None
+               entries are point masses (the node was chosen, not drawn). Siblings drawn from one law share one tensor.
+    embeds:    {node: [D]} input embeddings of probes that are no vocabulary token.
+    replacement: whether drawn siblings were drawn with replacement (they may then repeat a token).
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    candidate: tuple[bool, ...] | None = None
+    q: tuple[Tensor | None, ...] | None = None
+    embeds: dict[int, Tensor] = field(default_factory=dict)
+    replacement: bool = False
+
+    def __post_init__(self) -> None:
+        n = len(self.tokens)
+        assert len(self.parents) == n, f"{n} tokens but {len(self.parents)} parents"
+        assert all(-1 <= p < i for i, p in enumerate(self.parents)), f"a parent must precede its child: {self.parents}"
+        assert self.candidate is None or len(self.candidate) == n, "one candidate flag a node"
+        assert self.q is None or len(self.q) == n, "one law a node"
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], q: Sequence[Tensor | None] | None = None) -> Draft:
+        """A draft without branches: each token hangs on the one before it."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q=None if q is None else tuple(q))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def law(self, node: int) -> Tensor | None:
+        """[V] logits of the law `node` was drawn from, None for a point mass."""
+        return None if self.q is None else self.q[node]
+
+    def is_candidate(self, node: int) -> bool:
+        return self.candidate is None or self.candidate[node]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One session's share of a target pass: new nodes behind a committed prefix.
+
+    index:   the session's row in the cache.
+    tokens:  [m] ids of the nodes to run.
+    parents: [m] the parent of each node, counted over all uncommitted nodes of this row, the `start` earlier ones
+             first; -1 is the committed prefix. The usual row is the newest committed token (node 0, parent -1) and
+    its draft. start:   how many uncommitted nodes of this row were run before and still stand behind the committed
+    prefix. embeds:  {i: [D]} input embeddings that replace those of tokens[i].
+    hidden:  [m, D] hidden states with which the nodes enter the first of the layers to run, instead of embeddings.
+    """
+
+    index: int
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    start: int = 0
+    embeds: dict[int, Tensor] = field(default_factory=dict)
+    hidden: Tensor | None = None
+
+    @classmethod
+    def of(cls, index: int, newest: int, draft: Draft) -> Row:
+        """The row of a step: the newest committed token followed by its draft tree."""
+        return cls(
+            index,
+            (newest, *draft.tokens),
+            (-1, *(p + 1 for p in draft.parents)),
+            embeds={node + 1: e for node, e in draft.embeds.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What the target said about one Row: `logits` [m, V] raw, one line a node in the row's order (empty when they were
+    not asked for), and `taps` {layer: [m, D]} hidden states that left the given layers."""
+
+    logits: Tensor
+    taps: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one step emits for one session.
+
+    tokens:   the accepted draft tokens, then one token drawn from the target (correction or bonus). Never empty.
+    path:     draft nodes of tokens[:-1], root to leaf: those whose keys and values are kept.
+    accepted: how many of `tokens` had been drafted. len(path), or one more when the cut fell on a drafted token.
+    """
+
+    tokens: tuple[int, ...]
+    path: tuple[int, ...]
+    accepted: int
+
+    def __post_init__(self) -> None:
+        assert len(self.path) == len(self.tokens) - 1, f"{self.tokens} does not fit path {self.path}"
+
+    @classmethod
+    def of(cls, draft: Draft, path: Sequence[int], next_token: int) -> Verdict:
+        return cls((*(draft.tokens[i] for i in path), next_token), tuple(path), len(path))
+
+    def clip(self, n: int) -> Verdict:
+        """The verdict cut to its first `n` >= 1 tokens; the last of them becomes the newest, unscored token."""
+        if n >= len(self.tokens):
+            return self
+        return Verdict(self.tokens[:n], self.path[: n - 1], min(self.accepted, n))
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """The target's raw log-probability of an emitted token, before filters, and its `top` alternatives {id:
+    logprob}."""
+
+    token: int
+    logprob: float
+    top: dict[int, float]
+
+
+EMPTY = Draft()
+
+
+def point_mass(token: int, width: int) -> Tensor:
+    """[V] logits of the law that always gives `token`."""
+    return torch.full((width,), float("-inf")).index_fill(0, torch.tensor([token]), 0.0)

@@ -1,0 +1,93 @@
+"""Verification rules: which drafted tokens are kept, and which token comes next. Rules know no model and no cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+from typing import Protocol
+
+from torch import Tensor
+
+from ..errors import BadOption
+from ..sampling import Noise
+from ..types import Draft, Verdict
+
+
+class Rows(Protocol):
+    """The target's laws at the nodes of a draft: rows[i] is [V] logits after the session's filters, up to a constant.
+    Row 0 is the law after the newest committed token, row i + 1 the law after draft node i. Computed when first read,
+    so a rule reads only the rows it needs. A plain [n + 1, V] tensor will do."""
+
+    def __getitem__(self, row: int) -> Tensor: ...
+
+
+class Verifier(Protocol):
+    """verify is pure: its inputs are unchanged, and `noise` is its only source of chance.
+
+    position: the absolute index, in the session's token list, of the token that row 0 decides."""
+
+    lossless: bool
+
+    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of the table of rules. factory: "module:Class" inside this package, imported when first asked for."""
+
+    name: str
+    summary: str
+    lossless: bool
+    needs_training: bool
+    source: str
+    factory: str
+
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(
+            "greedy",
+            "keep a drafted token iff it is the target's argmax",
+            lossless=True,
+            needs_training=False,
+            source="Stern et al. 2018 (1811.03115); Xia et al. 2023 (2203.16487)",
+            factory="greedy:Greedy",
+        ),
+        Rule(
+            "rejection",
+            "accept by the ratio of target and draft law, else draw from the residual; chains and trees",
+            lossless=True,
+            needs_training=False,
+            source="Leviathan et al. 2023 (2211.17192) Alg. 1; Chen et al. 2023 (2302.01318); "
+            "SpecInfer (2305.09781) Alg. 2; Sequoia (2402.12374) Alg. 2",
+            factory="rejection:Rejection",
+        ),
+        Rule(
+            "coupled",
+            "the target's own draw with noise keyed by seed and position: one text a seed, whatever the drafter",
+            lossless=True,
+            needs_training=False,
+            source="Daliri, Musco and Suresh 2024 (2408.07978)",
+            factory="coupled:Coupled",
+        ),
+    )
+}
+
+
+def make_rule(name: str, **options: object) -> Verifier:
+    """The rule called `name`. Raises BadOption for a name that is not in RULES and for an option the rule has not."""
+    if name not in RULES:
+        raise BadOption(f"verification rule {name!r} does not exist; choose one of: {', '.join(RULES)}")
+    module, _, attribute = RULES[name].factory.partition(":")
+    factory: Callable[..., Verifier] = getattr(import_module(f".{module}", __name__), attribute)
+    known = tuple(signature(factory).parameters)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise BadOption(
+            f"verification rule {name!r} has no option {', '.join(map(repr, unknown))}; "
+            f"its options are: {', '.join(known) or 'none'}"
+        )
+    return factory(**options)

@@ -1,0 +1,171 @@
+"""The commands at work on a tiny model: what they print, and where."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runner import Cli
+
+import specdecode as sd
+from specdecode.cli import show
+from specdecode.text.completion import Piece
+
+LENGTH = ["--max-new-tokens", "12"]
+
+
+@pytest.fixture(scope="session")
+def model(folder: Path) -> sd.Model:
+    return sd.load(folder)
+
+
+def test_generate_prints_the_text_and_nothing_else(cli: Cli, folder: Path, model: sd.Model) -> None:
+    result = cli("generate", "the END", "--model", folder, *LENGTH)
+    wanted = model.chat("the END", max_new_tokens=12)
+    assert (result.code, result.out) == (0, wanted.text + "\n")
+    for figure in ("12 tokens in", "tokens/s", "drafter ngram, rule greedy", "tokens per step", "target", "length"):
+        assert figure in result.err
+    assert "\x1b" not in result.out + result.err
+
+
+def test_generate_reads_standard_input_and_raw_text(cli: Cli, folder: Path, model: sd.Model) -> None:
+    result = cli("generate", "-", "--raw", "--model", folder, *LENGTH, stdin="the the the")
+    assert result.out == model.generate("the the the", max_new_tokens=12).text + "\n"
+
+
+def test_generate_with_system_message(cli: Cli, folder: Path, model: sd.Model) -> None:
+    turns = [{"role": "system", "content": "END"}, {"role": "user", "content": "ab"}]
+    result = cli("generate", "ab", "--system", "END", "--model", folder, *LENGTH)
+    assert result.out == model.chat(turns, max_new_tokens=12).text + "\n"
+
+
+def test_settings_reach_the_answer(cli: Cli, folder: Path, small: Path) -> None:
+    """Fault 138: the result's own metadata names method, rule, seed, samples; fault 139: k holds."""
+    args = ["--draft-model", small, "--k", "2", "--rule", "rejection", "--temperature", "0.9", "--seed", "7", "-n", "2"]
+    told = cli("generate", "the END", "--model", folder, *args, "--logprobs", "1", "--json", *LENGTH).json
+    first, second = told["completions"]
+    assert (first["drafter"], first["rule"], first["seed"]) == ("lm", "rejection", 7)
+    assert second["seed"] != 7
+    assert len(first["metrics"]["histogram"]) == 3
+    assert [len(entry["top"]) for entry in first["logprobs"]] == [1] * 12
+    assert told["config"]["drafter"]["k"] == 2
+    assert told["comparison"] is None
+
+
+def test_what_was_resolved_is_what_the_model_is_asked(
+    cli: Cli, folder: Path, model: sd.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault 138: sampling and limits are handed on whole."""
+    asked: dict[str, Any] = {}
+    stream = sd.Model.stream
+    monkeypatch.setattr(sd.Model, "stream", lambda self, ids, **kw: asked.update(kw) or stream(self, ids, **kw))
+    args = ["--temperature", "0.5", "--top-k", "9", "--seed", "3", "--stop", "END", "--ignore-eos", "-o", "min_match=1"]
+    cli("generate", "hi", "--model", folder, *args, *LENGTH)
+    assert asked["sampling"] == sd.Sampling(temperature=0.5, top_k=9, seed=3)
+    assert asked["limits"] == sd.Limits(12, stop="END", ignore_eos=True)
+    assert asked["drafter"] == sd.make_drafter("ngram", min_match=1)
+
+
+@pytest.mark.parametrize("args", [[], ["--temperature", "1"], ["--temperature", "1", "-n", "2"]])
+def test_compare_runs_plain_decoding_on_the_same_seed(cli: Cli, folder: Path, args: list[str]) -> None:
+    result = cli("generate", "the the the the", "--compare", "--model", folder, *args, *LENGTH)
+    assert "the text is identical" in result.err
+    assert re.search(r"plain decoding: [\d.]+ tokens/s; speed-up [\d.]+", result.err)
+    told = cli("generate", "the the", "--compare", "--json", "--model", folder, *args, *LENGTH).json
+    assert told["comparison"]["identical"] is True
+    assert told["comparison"]["speed_up"] > 0
+
+
+def test_several_samples_are_printed_apart(cli: Cli, folder: Path) -> None:
+    result = cli("generate", "ab", "-n", "3", "--temperature", "1", "--seed", "1", "--model", folder, *LENGTH)
+    assert re.findall(r"^--- (\d)$", result.out, re.M) == ["1", "2", "3"]
+
+
+def test_a_prompt_beyond_the_context_is_refused(cli: Cli, folder: Path) -> None:
+    assert "context" in cli("generate", "x" * 3000, "--model", folder).error
+
+
+def test_a_damaged_model_is_refused(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes()[: 1000 if "safetensors" in file.name else None])
+    assert "corrupt" in cli("generate", "hi", "--model", tmp_path).error
+
+
+def test_an_interrupt_ends_quietly_with_130(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sd.Model, "stream", interrupted)
+    result = cli("generate", "hi", "--model", folder)
+    assert result.code == 130
+    assert "Traceback" not in result.err
+
+
+def test_chat_keeps_its_history_until_reset(cli: Cli, folder: Path, model: sd.Model) -> None:
+    lines = "ab\n\nthe END\n/reset\nab\n/exit\nnever read\n"
+    result = cli("chat", "--model", folder, "--system", "stop", *LENGTH, stdin=lines)
+    history = [{"role": "system", "content": "stop"}, {"role": "user", "content": "ab"}]
+    first = model.chat(history, max_new_tokens=12).text
+    history += [{"role": "assistant", "content": first}, {"role": "user", "content": "the END"}]
+    second = model.chat(history, max_new_tokens=12).text
+    assert (result.code, result.out) == (0, f"{first}\n{second}\n{first}\n")
+    assert result.err.count("tokens/s") == 3
+
+
+def test_chat_outlives_a_turn_that_does_not_fit(cli: Cli, folder: Path, model: sd.Model) -> None:
+    result = cli("chat", "--model", folder, *LENGTH, stdin="x" * 3000 + "\nab\n")
+    assert result.out == model.chat("ab", max_new_tokens=12).text + "\n"
+    assert "error: the prompt has" in result.err
+
+
+def test_methods_lists_both_tables(cli: Cli) -> None:
+    told = cli("methods", "--json").json
+    assert [row["name"] for row in told["drafters"]] == list(sd.DRAFTERS)
+    assert [(row["name"], row["lossless"]) for row in told["rules"]] == [
+        (r.name, r.lossless) for r in sd.RULES.values()
+    ]
+    assert all({"needs_training", "source", "summary"} <= row.keys() for row in told["drafters"] + told["rules"])
+    shown = cli("methods").out
+    assert all(name in shown for name in (*sd.DRAFTERS, *sd.RULES, "lossless", "needs training"))
+
+
+def test_demo_compares_all_drafters_at_hand(cli: Cli, folder: Path) -> None:
+    result = cli("demo", "--model", folder, *LENGTH)
+    assert result.code == 0
+    rows = re.findall(r"^│ (\w+) +│.*│ (yes|no) +│$", result.out, re.M)
+    assert rows == [("null", "yes"), ("ngram", "yes")] * 2
+    assert "speed-up" in result.out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_where_text_comes_from(model: sd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours differ by origin, and taking them away leaves the text."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    done = show.stream(model.stream("the the the", max_new_tokens=20))
+    assert "\x1b[" in screen.getvalue()
+    assert re.sub(r"\x1b\[\d*m", "", screen.getvalue()) == done.text + "\n"
+    drafted, own = show.paint(Piece("x", (1,), True), True), show.paint(Piece("x", (1,), False), True)
+    assert len({drafted, own, "x"}) == 3
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not show.in_colour(screen)
+
+
+def test_figures_that_do_not_exist_are_not_numbers() -> None:
+    assert (show.figure(None), show.percent(0, 0)) == ("n/a", "n/a")
+
+
+def test_help_needs_no_model_library() -> None:
+    code = "import specdecode.cli.main, sys; print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

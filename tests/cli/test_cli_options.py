@@ -1,0 +1,152 @@
+"""Every option of the command line arrives where it is read, or is refused in one line before any model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import reduce
+from typing import Any
+
+import pytest
+import typer
+from runner import Cli
+
+from specdecode.cli.main import app
+from specdecode.cli.settings import Asked, Settings
+
+# name -> what to type, where it must show in the resolved settings, and as what
+CASES: dict[str, tuple[list[str], str, Any]] = {
+    "model": (["--model", "a/b"], "model.source", "a/b"),
+    "dtype": (["--dtype", "bfloat16"], "model.dtype", "bfloat16"),
+    "device": (["--device", "cuda"], "model.device", "cuda"),
+    "threads": (["--threads", "3"], "model.threads", 3),
+    "drafter": (["--drafter", "null"], "drafter.name", "null"),
+    "draft_model": (["--draft-model", "c/d"], "drafter.model", "c/d"),
+    "k": (["--k", "3"], "drafter.k", 3),
+    "option": (["-o", "min_match=5"], "drafter.min_match", 5),
+    "rule": (["--rule", "rejection"], "rule", "rejection"),
+    "temperature": (["--temperature", "0.4"], "sampling.temperature", 0.4),
+    "top_k": (["--top-k", "7"], "sampling.top_k", 7),
+    "top_p": (["--top-p", "0.6"], "sampling.top_p", 0.6),
+    "min_p": (["--min-p", "0.1"], "sampling.min_p", 0.1),
+    "typical_p": (["--typical-p", "0.3"], "sampling.typical_p", 0.3),
+    "repetition_penalty": (["--repetition-penalty", "1.3"], "sampling.repetition_penalty", 1.3),
+    "presence_penalty": (["--presence-penalty", "0.2"], "sampling.presence_penalty", 0.2),
+    "frequency_penalty": (["--frequency-penalty", "0.8"], "sampling.frequency_penalty", 0.8),
+    "logit_bias": (["--logit-bias", "3=2.5", "--logit-bias", "4=-1"], "sampling.logit_bias", {"3": 2.5, "4": -1.0}),
+    "no_repeat_ngram": (["--no-repeat-ngram", "4"], "sampling.no_repeat_ngram_size", 4),
+    "suppress": (["--suppress", "5", "--suppress", "6"], "sampling.suppress", [5, 6]),
+    "seed": (["--seed", "11"], "sampling.seed", 11),
+    "max_new_tokens": (["--max-new-tokens", "9"], "limits.max_new_tokens", 9),
+    "min_new_tokens": (["--min-new-tokens", "2"], "limits.min_new_tokens", 2),
+    "stop": (["--stop", "END", "--stop", "\n"], "limits.stop", ["END", "\n"]),
+    "stop_id": (["--stop-id", "8"], "limits.stop_ids", [8]),
+    "include_stop": (["--include-stop"], "limits.include_stop", True),
+    "ignore_eos": (["--ignore-eos"], "limits.ignore_eos", True),
+    "raw": (["--raw"], "raw", True),
+    "system": (["--system", "Be brief."], "system", "Be brief."),
+    "n": (["-n", "3"], "n", 3),
+    "logprobs": (["--logprobs", "2"], "logprobs", 2),
+    "json": (["--json"], "json", True),
+    "compare": (["--compare"], "compare", True),
+}
+WARM = ["--temperature", "0.7"]  # under which every option has an effect
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def options_of(command: str) -> list[str]:
+    """The options that the command really takes."""
+    return [p.name for p in COMMANDS[command].params if p.name not in ("help", "prompt", "dry_run")]
+
+
+def resolved(document: Any, path: str) -> Any:
+    return reduce(lambda inner, key: inner[key], path.split("."), document)
+
+
+def start(command: str) -> list[str]:
+    return [command, *(["hi"] if command == "generate" else []), "--dry-run", *WARM]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [(command, name) for command in ("generate", "chat") for name in options_of(command)]
+)
+def test_every_option_reaches_the_resolved_settings(cli: Cli, command: str, name: str) -> None:
+    """Faults 138, 139: a value other than the default shows where it is read. An option without a case fails."""
+    args, path, value = CASES[name]
+    before, after = cli(*start(command)).json, cli(*start(command), *args).json
+    assert resolved(after, path) == value
+    assert path not in before or resolved(before, path) != value
+
+
+def test_the_commands_take_what_the_settings_hold() -> None:
+    shared = {f.name for f in fields(Settings)}
+    assert set(options_of("chat")) == shared | {"system"}
+    assert set(options_of("generate")) == shared | {f.name for f in fields(Asked)} - {"dry_run"}
+
+
+def test_defaults_are_the_librarys_own(cli: Cli) -> None:
+    """Fault 141: without k, the drafter's own."""
+    import specdecode as sd
+    from specdecode.drafters.ngram import Ngram
+    from specdecode.text.request import Limits
+
+    told = cli("generate", "hi", "--dry-run").json
+    assert told["drafter"] == {"name": "ngram", "model": None, **vars(Ngram())}
+    assert told["sampling"]["temperature"] == 0
+    assert told["sampling"]["repetition_penalty"] == sd.Sampling().repetition_penalty
+    assert told["limits"]["max_new_tokens"] == Limits().max_new_tokens
+    assert told["rule"] == "greedy"
+    assert cli("generate", "hi", "--dry-run", "--draft-model", "x").json["drafter"] == {
+        "name": "lm", "model": "x", "k": 5, "schedule": "fixed", "confidence": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--k", "0"], "k=0"),
+        (["--k", "-2"], "k=-2"),
+        (["-o", "k=2.5"], "k=2.5"),
+        (["-o", "width=3"], "width"),
+        (["-o", "width"], "NAME=VALUE"),
+        (["-o", "lm=x", "--draft-model", "y"], "--draft-model"),
+        (["--drafter", "nonsense"], "ngram"),
+        (["--drafter", "lm"], "--draft-model"),
+        (["--drafter", "ngram", "--draft-model", "x"], "--draft-model"),
+        (["--rule", "nonsense"], "rejection"),
+        (["--rule", "greedy", "--temperature", "1"], "temperature"),
+        (["--temperature", "-1"], "temperature"),
+        (["--top-p", "2"], "top_p"),
+        (["--logit-bias", "3"], "NAME=VALUE"),
+        (["--logit-bias", "x=1"], "logit_bias"),
+        (["--max-new-tokens", "0"], "max_new_tokens=0"),
+        (["--max-new-tokens", "2", "--min-new-tokens", "3"], "min_new_tokens=3"),
+        (["--stop", ""], "stop"),
+        (["--threads", "0"], "--threads"),
+        (["--dtype", "int8"], "int8"),
+        (["--raw", "--system", "x"], "--system"),
+        (["-n", "0"], "-n 0"),
+        (["--model", "/no/such/folder"], "/no/such/folder"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_one_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
+) -> None:
+    """Faults 94, 141: exit code 1 and one line that names the option; no model was loaded."""
+    monkeypatch.setattr("specdecode.models.loading.read_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    assert said in cli("generate", "hi", *args).error
+
+
+@pytest.mark.parametrize(
+    "args", [["--nonsense"], ["--k", "x"], ["--k", "2.5"], ["--temperature", "warm"], ["--stop-id", "x"], ["a", "b"]]
+)
+def test_a_wrong_command_line_exits_with_2(cli: Cli, args: list[str]) -> None:
+    """Fault 138: an unknown option is an error."""
+    result = cli("generate", "hi", *args)
+    assert (result.code, result.out) == (2, "")
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n"])
+def test_an_empty_prompt_is_refused(cli: Cli, prompt: str) -> None:
+    assert "empty" in cli("generate", prompt).error
+    assert "empty" in cli("generate", "-", stdin=prompt).error

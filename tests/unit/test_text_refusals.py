@@ -1,0 +1,115 @@
+"""What a model is asked in vain is refused before any pass, in one line; and the chat template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import texts
+from stubs import Spy
+
+import specdecode as sd
+from specdecode.errors import BadInput, BadOption, OutOfContext
+from specdecode.models.lm import LM
+
+TOKENIZER = texts.byte_level()
+VOCAB = len(TOKENIZER)
+PROMPT = [10, 20, 30, 10, 20]
+WARM = sd.Sampling(temperature=1.0, seed=42)
+
+
+@pytest.fixture(scope="module")
+def target() -> LM:
+    return texts.tiny_lm(0)
+
+
+@pytest.fixture(scope="module")
+def model(target: LM) -> sd.Model:
+    return sd.Model(target, TOKENIZER)
+
+
+def test_a_prompt_beyond_the_context_or_without_tokens_is_refused_before_any_pass(target: LM) -> None:
+    spy = Spy(target)
+    model = sd.Model(spy, TOKENIZER)
+    with pytest.raises(OutOfContext, match="300"):
+        model.generate([1] * 300)
+    for nothing in ("", [], ()):
+        with pytest.raises(BadInput, match="empty"):
+            model.generate(nothing)
+    with pytest.raises(BadInput, match="empty"):
+        model.generate([[1], []])
+    assert spy.passes == []
+
+
+@pytest.mark.parametrize("prompt", [None, 5, [1, "a"], [[1.5]], {"a": 1}, [1, True], b"ab"])
+def test_a_prompt_of_the_wrong_kind_is_refused(model: sd.Model, prompt: Any) -> None:
+    with pytest.raises(BadInput):
+        model.generate(prompt)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 1.0}, r"sampling=Sampling\(temperature"),
+        ({"stop": "x"}, r"limits=Limits\(stop"),
+        ({"nonsense": 1}, "drafter, rule, sampling"),
+        ({"drafter": "nonsense"}, "does not exist"),
+        ({"rule": "nonsense"}, "does not exist"),
+        ({"rule": "greedy", "sampling": WARM}, "temperature 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"max_new_tokens": 2, "limits": sd.Limits(min_new_tokens=3)}, "min_new_tokens=3"),
+        ({"limits": sd.Limits(stop_ids=[VOCAB])}, "stop id"),
+        ({"logprobs": -1}, "logprobs=-1"),
+        ({"logprobs": VOCAB + 1}, "logprobs="),
+        ({"n": 0}, "n=0"),
+        ({"sampling": [WARM, WARM]}, "2 samplings for 1 prompts"),
+        ({"sampling": sd.Sampling(suppress=[VOCAB])}, str(VOCAB)),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused_before_any_pass(
+    target: LM, options: dict[str, Any], message: str
+) -> None:
+    """Fault 94 (library side): refused by name; the next request is served."""
+    spy = Spy(target)
+    model = sd.Model(spy, TOKENIZER)
+    with pytest.raises(BadOption, match=message):
+        model.generate(PROMPT, **options)
+    assert spy.passes == []
+    assert len(model.generate(PROMPT, max_new_tokens=3).tokens) == 3
+
+
+def test_samples_of_a_list_of_prompts_are_refused(model: sd.Model) -> None:
+    with pytest.raises(BadOption, match="2 prompts"):
+        model.generate([[1], [2]], n=2)
+
+
+def test_a_stream_refuses_bad_input_when_it_is_asked_for(model: sd.Model) -> None:
+    with pytest.raises(BadInput):
+        model.stream("")
+
+
+def test_chat_is_generate_over_the_template(model: sd.Model) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the END"}]
+    ids = model.chat_prompt(messages)
+    shown = TOKENIZER.decode(list(ids))
+    assert (
+        shown == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nthe END<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert model.chat(messages, max_new_tokens=9).tokens == model.generate(ids, max_new_tokens=9).tokens
+    assert model.chat_prompt("the END") == model.chat_prompt(messages[1:])
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "user"}], ["hi"], [{"content": "x"}]])
+def test_messages_that_are_none_are_refused(model: sd.Model, messages: Any) -> None:
+    with pytest.raises(BadInput, match="message"):
+        model.chat_prompt(messages)
+
+
+def test_a_template_that_refuses_and_a_missing_one_are_told_in_one_line(target: LM) -> None:
+    strict = sd.Model(target, texts.byte_level("{{ raise_exception('no system\\nrole') }}"))
+    with pytest.raises(BadInput, match="no system"):
+        strict.chat("hi")
+    bare = sd.Model(target, texts.byte_level(None))
+    assert not bare.has_chat_template
+    with pytest.raises(BadInput, match="no chat template"):
+        bare.chat("hi")
