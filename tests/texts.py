@@ -82,11 +82,12 @@ def tiny_lm(seed: int = 0) -> HFModel:
     return HFModel(tiny("llama", seed, vocab_size=len(byte_level())))
 
 
-def save(folder: Path, seed: int = 0, **changes: Any) -> Path:
+def save(folder: Path, seed: int = 0, tokenizer: Any = None) -> Path:
     """A folder as users have them: a tiny model and its tokenizer, with room for long prompts."""
-    tokenizer = byte_level()
-    options = {"vocab_size": len(tokenizer), "max_position_embeddings": 2048, "eos_token_id": len(tokenizer) - 1}
-    tiny("llama", seed, **{**options, **changes}).save_pretrained(folder)
+    tokenizer = tokenizer or byte_level()
+    size = len(tokenizer)
+    model = tiny("llama", seed, vocab_size=size, max_position_embeddings=2048, eos_token_id=size - 1)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -17,9 +17,11 @@ PACKAGE = ROOT / "src" / "specdecode"
 # Imports go from later rows to earlier ones. The units of one row are strangers to each other.
 LAYERS = [
     {"errors"},
+    {"registry"},
     {"types"},
     {"tree"},
     {"sampling"},
+    {"stages"},
     {"constraints"},
     {"stopping"},
     {"metrics"},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import texts
 from runner import Cli
 
 import specdecode as sd
@@ -42,6 +43,15 @@ def test_generate_with_system_message(cli: Cli, folder: Path, model: sd.Model) -
     turns = [{"role": "system", "content": "END"}, {"role": "user", "content": "ab"}]
     result = cli("generate", "ab", "--system", "END", "--model", folder, *LENGTH)
     assert result.out == model.chat(turns, max_new_tokens=12).text + "\n"
+
+
+def test_a_model_without_chat_template_is_given_the_text_as_it_is(cli: Cli, tmp_path: Path) -> None:
+    """And a system message, which would have no place, is refused."""
+    texts.save(tmp_path, tokenizer=texts.byte_level(None))
+    wanted = sd.load(tmp_path).generate("ab", max_new_tokens=12).text
+    assert cli("generate", "ab", "--model", tmp_path, *LENGTH).out == wanted + "\n"
+    assert "chat template" in cli("generate", "ab", "--system", "END", "--model", tmp_path, *LENGTH).error
+    assert "chat template" in cli("chat", "--model", tmp_path, stdin="ab\n").err
 
 
 def test_settings_reach_the_answer(cli: Cli, folder: Path, small: Path) -> None:
@@ -79,6 +89,11 @@ def test_compare_runs_plain_decoding_on_the_same_seed(cli: Cli, folder: Path, ar
     told = cli("generate", "the the", "--compare", "--json", "--model", folder, *args, *LENGTH).json
     assert told["comparison"]["identical"] is True
     assert told["comparison"]["speed_up"] > 0
+
+
+def test_compare_does_not_call_another_draw_a_difference(cli: Cli, folder: Path, small: Path) -> None:
+    args = ["--rule", "rejection", "--temperature", "1", "--seed", "1", "--draft-model", small]
+    assert "another draw from the same law" in cli("generate", "ab", "--compare", "--model", folder, *args, *LENGTH).err
 
 
 def test_several_samples_are_printed_apart(cli: Cli, folder: Path) -> None:

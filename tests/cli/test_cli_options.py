@@ -45,7 +45,7 @@ CASES: dict[str, tuple[list[str], str, Any]] = {
     "raw": (["--raw"], "raw", True),
     "system": (["--system", "Be brief."], "system", "Be brief."),
     "n": (["-n", "3"], "n", 3),
-    "logprobs": (["--logprobs", "2"], "logprobs", 2),
+    "logprobs": (["--logprobs", "2", "--json"], "logprobs", 2),
     "json": (["--json"], "json", True),
     "compare": (["--compare"], "compare", True),
 }
@@ -125,6 +125,7 @@ def test_defaults_are_the_librarys_own(cli: Cli) -> None:
         (["--dtype", "int8"], "int8"),
         (["--raw", "--system", "x"], "--system"),
         (["-n", "0"], "-n 0"),
+        (["--logprobs", "2"], "--json"),
         (["--model", "/no/such/folder"], "/no/such/folder"),
     ],
 )

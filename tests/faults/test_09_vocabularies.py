@@ -10,7 +10,7 @@ import torch
 from enroll import METHODS, SAMPLED
 from stubs import StubLM, tiny
 from texts import byte_fallback, byte_level
-from whole import PROMPT, Pair, V, base, habit, law_of, make, metrics, near, run, transformers
+from whole import PROMPT, Pair, V, base, habit, law_of, make, metrics, near, run, say, transformers
 
 from specdecode.drafters import make_drafter
 from specdecode.errors import Incompatible
@@ -46,12 +46,11 @@ def test_padding_is_no_vocabulary(widths: tuple[int, int], method: str, rule: st
     """Fault 54: with 97 ids, and logits 104 and 100 wide or the reverse, each method says what it says without padding,
     greedily and at T=1: no id of the padding is drafted or emitted, nor does it take any probability."""
     law = Sampling(temperature=0 if rule == "greedy" else 1, seed=4)
-    prompts = [[10, 3], [5]]
+    prompt = [10, 3]
     ours, bare = pair(*widths), transformers()
     drafter = make(method, ours)
-    sessions = run(ours.target, drafter, *prompts, n=25, rule=rule, sampling=[law] * 2)
-    expected = run(bare.target, make(method, bare), *prompts, n=25, rule=rule, sampling=[law] * 2)
-    assert [session.new_tokens for session in sessions] == [session.new_tokens for session in expected]
+    asked = {"n": 20, "rule": rule, "sampling": law}
+    assert say(ours.target, drafter, prompt, **asked) == say(bare.target, make(method, bare), prompt, **asked)
     assert all(token < IDS for turn in drafter.seen for token in turn.draft.tokens)
 
 

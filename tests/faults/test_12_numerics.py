@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -59,12 +60,17 @@ def half(model: torch.nn.Module) -> HFModel:
     return HFModel(copy.deepcopy(model).to(torch.bfloat16))
 
 
+@cache
+def halves() -> Pair:
+    small = half(near())
+    return Pair(half(tiny()), small, law_of(small))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_bfloat16_diverges_at_near_ties_only(method: str) -> None:
     """Fault 74: every emitted token is within ULPS of the maximum when the text is fed back in one pass; where it
     leaves plain decoding's text, the first divergence is printed with its gap."""
-    small = half(near())
-    pair = Pair(half(tiny()), small, law_of(small))
+    pair = halves()
     for seed in (0, 3):  # texts with near-ties
         prompt = torch.randint(0, 97, (5 + seed,), generator=torch.Generator().manual_seed(seed)).tolist()
         new, plain = say(pair.target, make(method, pair), prompt), base(pair.target, prompt)

@@ -132,6 +132,14 @@ def base(lm: LM, prompt: Sequence[int], **options: Any) -> list[int]:
     return say(lm, Null(), prompt, **options)
 
 
+def upstream(lm: HFModel, prompt: Sequence[int], n: int, **options: Any) -> list[int]:
+    """What transformers' own generate says greedily."""
+    ids = torch.tensor([list(prompt)])
+    asked = {"max_new_tokens": n, "do_sample": False, "pad_token_id": 0, **options}
+    made = lm.model.generate(ids, attention_mask=torch.ones_like(ids), **asked)
+    return made[0, len(prompt) :].tolist()
+
+
 def metrics(session: Session) -> Metrics:
     return Metrics.from_records(session.records)
 

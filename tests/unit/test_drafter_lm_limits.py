@@ -199,6 +199,19 @@ def test_a_session_that_does_not_fit_leaves_the_others_alone(caplog: pytest.LogC
     assert len(caplog.records) == 1
 
 
+def test_what_is_no_longer_drafted_for_frees_its_memory() -> None:
+    """Fault 104: a row of the draft model's cache goes with its session, or once it cannot be read on."""
+    drafter = ScriptLM(range(10, 60), context=16)
+    sessions = [make_session(ScriptLM([]), [1] * 14), make_session(ScriptLM([]), [1] * 3)]
+    chains = Chains(DraftLM(drafter), sessions, 97)
+    sessions[0].tokens += [10, 11]
+    assert [len(draft) for draft in chains.draft([0, 1], [WIDE, WIDE])] == [0, 5]
+    assert [row.released for row in drafter.caches[0].rows] == [True, False]
+    chains.release(0)
+    chains.release(1)
+    assert [row.released for row in drafter.caches[0].rows] == [True, True]
+
+
 def test_drafts_go_right_up_to_the_edge_of_the_context() -> None:
     """Fault 50: no token of context is wasted, and none is exceeded (the stub asserts that)."""
     watched = Watched(DraftLM(ScriptLM(range(10, 60), context=16), k=4))

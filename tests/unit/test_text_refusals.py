@@ -113,3 +113,14 @@ def test_a_template_that_refuses_and_a_missing_one_are_told_in_one_line(target: 
     assert not bare.has_chat_template
     with pytest.raises(BadInput, match="no chat template"):
         bare.chat("hi")
+
+
+def test_a_long_prompt_is_encoded_without_a_warning(target: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its refusal is one line; transformers would print another one first."""
+    monkeypatch.setattr("transformers.tokenization_utils_base.logger.warning", pytest.fail)
+    tokenizer = texts.byte_level.__wrapped__()
+    tokenizer.model_max_length = 5
+    model = sd.Model(target, tokenizer)
+    assert len(model.encode("x" * 50)) == 50
+    tokenizer.deprecation_warnings = {}  # transformers warns once
+    assert len(model.chat_prompt("x" * 50)) > 50

@@ -13,16 +13,11 @@ if TYPE_CHECKING:
 
 PROMPTS = {
     "A question": "Why is the sky blue?",
-    "A rewrite, which copies much of its prompt": (
-        "Repeat the following function exactly, but call it mean instead of average:\n\n"
-        "def average(values):\n"
-        '    """The arithmetic mean of a non-empty list of numbers."""\n'
-        "    if not values:\n"
-        '        raise ValueError("the list of values is empty")\n'
-        "    total = 0.0\n"
-        "    for value in values:\n"
-        "        total = total + value\n"
-        "    return total / len(values)\n"
+    "A text to copy, which is where n-grams shine": (
+        "Repeat this text word for word:\n\n"
+        "The lighthouse keeper climbed the stairs every evening at six. He lit the lamp, wound the clock, and wrote "
+        "the weather in his book. When the fog came in from the sea, he rang the bell until the morning. He did this "
+        "for forty years, and not one ship was lost."
     ),
 }
 

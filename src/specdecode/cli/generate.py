@@ -34,6 +34,8 @@ def generate(
         raise BadInput("the prompt is empty; give some text")
     if asked.raw and asked.system is not None:
         raise BadOption("--system goes into the chat template, which --raw leaves out; give one of them")
+    if asked.logprobs is not None and not asked.json:
+        raise BadOption("--logprobs are part of the JSON document; add --json")
     if asked.n < 1:
         raise BadOption(f"-n {asked.n}: give at least 1 sample")
     config = {**plan.describe(), "prompt": text, **asdict(asked)}
@@ -43,6 +45,8 @@ def generate(
     with show.busy("Loading the model"):
         model, drafter = plan.load()
     ids = _encode(model, text, asked)
+    if asked.compare:
+        model.generate(ids, drafter=None, max_new_tokens=2)  # the first passes are slow, whoever makes them
     done = _answer(model, ids, drafter, plan, asked)
     versus = show.comparison(done, _plainly(model, ids, plan, done)) if asked.compare else None
     if asked.json:
@@ -52,7 +56,7 @@ def generate(
 
 
 def _encode(model: Model, text: str, asked: Asked) -> tuple[int, ...]:
-    if asked.raw or not model.has_chat_template:
+    if asked.raw or not (model.has_chat_template or asked.system):
         return model.encode(text)
     system = [] if asked.system is None else [{"role": "system", "content": asked.system}]
     return model.chat_prompt([*system, {"role": "user", "content": text}])
@@ -87,8 +91,16 @@ def _report(done: list[Completion], versus: dict[str, Any] | None) -> None:
     if show.in_colour(sys.stdout) and len(done) == 1:
         show.note(f"colours: {show.legend()}", dim=False)
     if versus is not None:
-        same = "the text is identical" if versus["identical"] else "the text differs"
+        same = "the text is identical" if versus["identical"] else _difference(done[0].rule)
         show.note(
             f"plain decoding: {show.figure(versus['plain_tokens_per_second'])} tokens/s; "
             f"speed-up {show.figure(versus['speed_up'], 2)}; {same}"
         )
+
+
+def _difference(rule: str) -> str:
+    """What it means that two texts differ. The greedy and the coupled rule promise the text, others the law at most."""
+    from ..verify import RULES
+
+    drawn_anew = RULES[rule].lossless and rule not in ("greedy", "coupled")
+    return "the text is another draw from the same law" if drawn_anew else "the text differs"

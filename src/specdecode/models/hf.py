@@ -108,7 +108,7 @@ class HFModel:
             raise BadInput("the prompt is empty: give at least one token (a chat template or a BOS token makes one)")
         if len(prompt.ids) >= self.context:
             raise OutOfContext(
-                f"the prompt has {len(prompt.ids)} tokens but the model's context holds {self.context}, one of them for "
+                f"the prompt has {len(prompt.ids)} tokens but the model's context holds {self.context}, one for "
                 "the answer: shorten the prompt"
             )
         worst = max(prompt.ids, key=lambda i: i if i >= 0 else self.vocab - i)

@@ -31,7 +31,9 @@ def apply_template(tokenizer: Any, messages: Messages) -> tuple[int, ...]:
             "this tokenizer has no chat template; give the prompt as plain text (on the command line: --raw)"
         )
     try:
-        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, return_dict=False, tokenizer_kwargs={"verbose": False}
+        )
     except TemplateError as error:
         raise BadInput(f"the model's chat template refuses these messages: {error}") from error
     return tuple(ids)

@@ -92,7 +92,7 @@ class Model:
 
         Raises BadInput for anything else."""
         if isinstance(prompt, str):
-            return tuple(self.tokenizer(prompt)["input_ids"])
+            return tuple(self.tokenizer(prompt, verbose=False)["input_ids"])  # a long prompt is refused by us
         ids: Sequence[int] = prompt
         if isinstance(ids, bytes) or not isinstance(ids, Sequence) or any(type(i) is not int for i in ids):
             raise BadInput(f"a prompt is a string or a sequence of token ids, found {str(prompt)[:80]}")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from inspect import signature
 from typing import Protocol
 
 from torch import Tensor
 
-from ..errors import BadOption
+from ..registry import Method, Table
 from ..sampling import Noise
 from ..types import Draft, Verdict
 
@@ -33,22 +29,11 @@ class Verifier(Protocol):
     def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict: ...
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A row of the table of rules. factory: "module:Class" inside this package, imported when first asked for."""
-
-    name: str
-    summary: str
-    lossless: bool
-    needs_training: bool
-    source: str
-    factory: str
-
-
-RULES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        Rule(
+RULES = Table(
+    "verification rule",
+    __name__,
+    (
+        Method(
             "greedy",
             "keep a drafted token iff it is the target's argmax",
             lossless=True,
@@ -56,7 +41,7 @@ RULES: dict[str, Rule] = {
             source="Stern et al. 2018 (1811.03115); Xia et al. 2023 (2203.16487)",
             factory="greedy:Greedy",
         ),
-        Rule(
+        Method(
             "rejection",
             "accept by the ratio of target and draft law, else draw from the residual; chains and trees",
             lossless=True,
@@ -65,7 +50,7 @@ RULES: dict[str, Rule] = {
             "SpecInfer (2305.09781) Alg. 2; Sequoia (2402.12374) Alg. 2",
             factory="rejection:Rejection",
         ),
-        Rule(
+        Method(
             "coupled",
             "the target's own draw with noise keyed by seed and position: one text a seed, whatever the drafter",
             lossless=True,
@@ -73,21 +58,11 @@ RULES: dict[str, Rule] = {
             source="Daliri, Musco and Suresh 2024 (2408.07978)",
             factory="coupled:Coupled",
         ),
-    )
-}
+    ),
+)
 
 
 def make_rule(name: str, **options: object) -> Verifier:
-    """The rule called `name`. Raises BadOption for a name that is not in RULES and for an option the rule has not."""
-    if name not in RULES:
-        raise BadOption(f"verification rule {name!r} does not exist; choose one of: {', '.join(RULES)}")
-    module, _, attribute = RULES[name].factory.partition(":")
-    factory: Callable[..., Verifier] = getattr(import_module(f".{module}", __name__), attribute)
-    known = tuple(signature(factory).parameters)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise BadOption(
-            f"verification rule {name!r} has no option {', '.join(map(repr, unknown))}; "
-            f"its options are: {', '.join(known) or 'none'}"
-        )
-    return factory(**options)
+    """The rule called `name`. Raises BadOption for a name or an option that does not exist."""
+    rule: Verifier = RULES.make(name, options)
+    return rule
