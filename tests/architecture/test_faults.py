@@ -12,6 +12,7 @@ APPLY: dict[str, set[int]] = {
     "01 greedy parity": {1, 2, 3, 4, 5, 7},
     "02 sampling distribution": {9, 10, 11, 13, 15, 17, 19, 20, 21},
     "03 logits processors": {22, 23, 26, 27, 28, 29},
+    "04 constraints": {31, 32, 34},
     "05 end of sequence": {36, 38, 39},
     "06 stop strings": {41, 42, 44},
     "07 length limits": {45, 47, 49},
@@ -26,7 +27,7 @@ APPLY: dict[str, set[int]] = {
     "16 log-probabilities": {92, 94},
     "18 speed and memory": {101, 104},
     "20 trees": {111, 112, 114},
-    "23 metrics": {129, 130, 132, 133, 136},
+    "23 metrics": {129, 130, 132, 133, 135, 136},
     "24 command line and API": {138, 139, 141},
 }
 """The rows that speak of parts which exist. A row moves here from the page when its part is added."""

@@ -98,15 +98,16 @@ def shares(p: list[float], method: str, rule: str, sampling: Sampling, n: int) -
     return [counts[token] / counts.total() for token in range(len(p))]
 
 
-CASES = {
+Case = tuple[list[float], Sampling, list[float]]
+CASES: dict[str, Case] = {
     "temperature 1": ([0.6, 0.4], Sampling(temperature=1), [0.6, 0.4]),
     "only top_k": ([0.5, 0.3, 0.15, 0.05], Sampling(top_k=3), [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0.0]),
 }
 
 
-def check_law(case: str, method: str, rule: str, n: int) -> None:
+def check_law(case: Case, method: str, rule: str, n: int) -> None:
     """Within 4.5 sigma of the law."""
-    p, sampling, law = CASES[case]
+    p, sampling, law = case
     for found, expected in zip(shares(p, method, rule, sampling, n), law, strict=True):
         assert found == pytest.approx(expected, abs=4.5 * (expected * (1 - expected) / n) ** 0.5)
 
@@ -115,13 +116,19 @@ def check_law(case: str, method: str, rule: str, n: int) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_sampling_is_not_silently_greedy_quick(case: str, rule: str) -> None:
     """Faults 81 and 82, in small."""
-    check_law(case, "lm", rule, 2_500)
+    check_law(CASES[case], "lm", rule, 2_500)
+
+
+def test_greedy_decoding_fails_the_same_check() -> None:
+    """Negative control of the above."""
+    p, _, law = CASES["only top_k"]
+    with pytest.raises(AssertionError):
+        check_law((p, Sampling(temperature=0, top_k=3), law), "null", "rejection", 2_500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", SAMPLED)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "method"), [*(("temperature 1", m) for m in METHODS), ("only top_k", "lm")])
 def test_sampling_is_not_silently_greedy(case: str, method: str, rule: str) -> None:
     """Faults 81 and 82: the frequencies of 50,000 draws; a truncation alone does not make a request greedy."""
-    check_law(case, method, rule, 50_000)
+    check_law(CASES[case], method, rule, 50_000)

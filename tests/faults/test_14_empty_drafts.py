@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 from enroll import LOSSLESS, METHODS
-from stubs import oracle, plain
+from stubs import Watched, oracle, plain
 from whole import PROMPT, habit, make, passes, run, say, transformers
 
 from specdecode.sampling import Sampling
-from specdecode.types import Draft, Verdict
+from specdecode.types import Verdict
 
 
 def test_empty_and_full_drafts_on_a_transformer() -> None:
@@ -30,7 +30,7 @@ def test_one_drafter_for_many_requests(method: str, rule: str) -> None:
     same prompt is measured alike five times."""
     law = Sampling(temperature=0 if rule == "greedy" else 1, seed=6)
 
-    def measure(drafter: object, prompt: tuple[int, ...]) -> list[tuple[Draft, Verdict]]:
+    def measure(drafter: Watched, prompt: tuple[int, ...]) -> list[tuple[tuple[int, ...], Verdict]]:
         run(habit().target, drafter, prompt, n=30, rule=rule, sampling=law)
         turns = [(turn.draft.tokens, turn.verdict) for turn in drafter.seen]
         del drafter.seen[:]

@@ -24,9 +24,9 @@ from specdecode.verify import make_rule
 
 V = 5
 PROMPT = (1, 2, 3, 1, 2)  # lookup finds its own beginning
-BATCH = 500
-# Expected total variation of 25 cells is about .0044 at 200,000 draws, .025 at 6,000; bounds are beyond 4.5 sigma.
-FAST, WHOLE = (6_000, 0.045), (200_000, 0.01)
+BATCH = 100
+# Expected total variation of 25 cells is about .0044 at 200,000 draws, .031 at 4,000; bounds are beyond 4.5 sigma.
+FAST, WHOLE = (4_000, 0.055), (200_000, 0.01)
 
 
 def enumerate_law(lm: LM, sampling: Sampling) -> torch.Tensor:
@@ -77,20 +77,20 @@ def check(method: str, rule: str, sampling: Sampling, size: tuple[int, float]) -
     assert found < bound, f"{method} x {rule}: total variation {found:.4f} at {n} draws"
 
 
-@pytest.mark.parametrize("rule", SAMPLED)
-@pytest.mark.parametrize("method", METHODS)
-def test_joint_law_quick(method: str, rule: str) -> None:
-    """Fault 17, in small: a twin of the slow test, for every run of the suite."""
-    check(method, rule, PLAIN, FAST)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [PLAIN, CUT], ids=["T=1", "T=.7,top-k=3"])
 @pytest.mark.parametrize("rule", SAMPLED)
 @pytest.mark.parametrize("method", METHODS)
-def test_joint_law(method: str, rule: str, sampling: Sampling) -> None:
+def test_joint_law_quick(method: str, rule: str, sampling: Sampling) -> None:
+    """Fault 17, in small: a twin of the slow test, for every run of the suite, with filters too."""
+    check(method, rule, sampling, FAST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", SAMPLED)
+@pytest.mark.parametrize("method", METHODS)
+def test_joint_law(method: str, rule: str) -> None:
     """Fault 17: the sampled law of whole generations, 200,000 draws, total variation under .01."""
-    check(method, rule, sampling, WHOLE)
+    check(method, rule, PLAIN, WHOLE)
 
 
 @pytest.mark.slow

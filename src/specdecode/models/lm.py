@@ -57,7 +57,7 @@ class LM(Protocol):
     capabilities: Capabilities
 
     def open(self, prompts: Sequence[Prompt]) -> Cache:
-        """A cache of len(prompts) rows that holds every prompt but its newest token.
+        """A cache of len(prompts) rows (none is allowed) that holds every prompt but its newest token.
 
         Raises BadInput for an empty prompt and OutOfContext for one that does not fit, before any pass."""
         ...
