@@ -11,6 +11,7 @@ from stubs import tiny
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from specdecode.models.hf import HFModel
+from specdecode.sampling import Sampling
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 WORDS = ["the", "The", "END", "stop", "é", "漢字", "ab", "aby", " ok", "\n\n"]
@@ -92,6 +93,10 @@ def save(folder: Path, seed: int = 0, tokenizer: Any = None) -> Path:
     return folder
 
 
+TOKENIZER = byte_level()
+VOCAB = len(TOKENIZER)
+PROMPT = [10, 20, 30, 10, 20]
+WARM = Sampling(temperature=1.0, seed=42)
 KINDS = {"byte_level": byte_level, "byte_fallback": byte_fallback, "word_piece": word_piece}
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from .errors import BadOption
 from .sampling import LogitsProcessor, Sampling
 from .stages import penalties, warpers
+from .tree import path_to
 from .types import Draft
 
 
@@ -113,13 +114,9 @@ class FilteredRows:
 
     def prefix(self, row: int) -> Tensor:
         """[1, T] the tokens before the one that `row` decides; only its shape counts where no filter reads them."""
-        path = []
-        node = row - 1
-        while node >= 0:
-            path.append(self._draft.tokens[node])
-            node = self._draft.parents[node]
+        path = [self._draft.tokens[node] for node in path_to(self._draft.parents, row - 1)]
         history = self._filters._history
-        return _blank(self._length + len(path)) if history is None else history.extend(path[::-1], self._length)
+        return _blank(self._length + len(path)) if history is None else history.extend(path, self._length)
 
     def _fork(self, row: int) -> tuple[LogitsProcessor, ...]:
         """The processors to ask at `row`: none behind a token that ends the session or that cannot be emitted, because

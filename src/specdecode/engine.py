@@ -16,9 +16,9 @@ from torch import Tensor
 
 from . import tree
 from .drafters import Drafter
-from .errors import NumericalError
+from .errors import Incompatible, NumericalError
 from .metrics import StepRecord
-from .models.lm import LM
+from .models.lm import LM, read
 from .session import Session
 from .types import Budget, Draft, Row, Scores, TokenLogprob, Verdict
 from .verify import Verifier
@@ -48,6 +48,11 @@ class Generation:
         started = perf_counter()
         self._cache = lm.open([session.prompt for session in self.sessions])
         self._drafting = drafter.begin(self.sessions, lm, self._cache)
+        if self._drafting.taps and not lm.capabilities.taps:
+            raise Incompatible(
+                f"drafter {drafter.name!r} reads hidden states, which this model does not give: choose another drafter"
+            )
+        read(lm, self._cache, {row: session.tokens[:-1] for row, session in enumerate(self.sessions)})
         self.prefill_s = perf_counter() - started
 
     def __iter__(self) -> Iterator[list[Emission]]:
@@ -81,7 +86,7 @@ class Generation:
         verdict = self._rules[row].verify(draft, laws, session.noise, session.position)
         verdict, reason = session.stopping.clip(verdict, session.new_tokens)
         session.filters.commit(laws, verdict.path)
-        self._cache.keep(row, (0, *(node + 1 for node in verdict.path)))
+        self._cache.keep(row, verdict.nodes)
         session.tokens.extend(verdict.tokens)
         if session.top_logprobs is not None:
             session.logprobs += _logprobs(scores.logits, verdict, session.top_logprobs)
@@ -119,7 +124,7 @@ def _record(draft: Draft, verdict: Verdict, seconds: Sequence[float]) -> StepRec
 
 
 def _logprobs(logits: Tensor, verdict: Verdict, top: int) -> list[TokenLogprob]:
-    laws = logits[[0, *(node + 1 for node in verdict.path)]].log_softmax(-1)
+    laws = logits[list(verdict.nodes)].log_softmax(-1)
     out = []
     for law, token in zip(laws, verdict.tokens, strict=True):
         values, ids = law.topk(top) if top else (law[:0], law[:0].long())

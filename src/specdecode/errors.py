@@ -4,6 +4,10 @@ Each message says what was asked, what was found and what to do. The command lin
 are plain assertions; nothing here knows about models, text or the command line.
 """
 
+from __future__ import annotations
+
+from numbers import Integral
+
 
 class SpecError(Exception):
     """Base of every error that a user can cause and cure."""
@@ -35,3 +39,14 @@ class LoadError(SpecError, OSError):
 
 class NumericalError(SpecError, ArithmeticError):
     """The model returned NaN or infinite logits."""
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Whether `value` is a whole number, numpy's included, of at least `least`."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raises BadOption unless `value` is a whole number, numpy's included, of at least `least`."""
+    if not is_count(value, least):
+        raise BadOption(f"{name}={value!r} is not a whole number of at least {least}; give one")

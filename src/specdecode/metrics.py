@@ -18,7 +18,7 @@ DEFINITIONS = {
     "histogram": "number of steps that accepted 0, 1, 2, ... drafted tokens",
     "rest_s": "seconds spent neither drafting nor in the target",
 }
-"""What the reported figures mean, in one phrase each, for every report that prints them."""
+"""What the reported figures mean, in one phrase each."""
 
 
 def accepted_prefix(matches: Iterable[object]) -> int:
@@ -109,7 +109,7 @@ class Metrics:
         return self.total_s - self.draft_s - self.target_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Every sum and rate under its own name, ready for JSON."""
+        """Every sum and rate under its own name, and the DEFINITIONS, ready for JSON."""
         return {
             **asdict(self),
             "histogram": list(self.histogram),
@@ -117,4 +117,5 @@ class Metrics:
             "tokens_per_step": self.tokens_per_step,
             "per_position": self.per_position,
             "rest_s": self.rest_s,
+            "definitions": DEFINITIONS,
         }

@@ -18,7 +18,9 @@ from .errors import BadOption
 class Method:
     """A row of a table. factory: "module:Class" inside the table's package; its parameters are the method's options.
 
-    lossless: whether the output follows the target's law (for a drafter: under every lossless rule)."""
+    lossless: whether the output follows the target's law (for a drafter: under every lossless rule).
+    needs:    the option that is an object, such as another model, which a name cannot give; None where there is none.
+    """
 
     name: str
     summary: str
@@ -26,6 +28,7 @@ class Method:
     needs_training: bool
     source: str
     factory: str
+    needs: str | None = None
 
 
 class Table(Mapping[str, Method]):

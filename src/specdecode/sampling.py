@@ -16,14 +16,14 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import BadOption
+from .errors import BadOption, check_count, is_count
 
 SEEDS = 2**63  # seeds are 0 <= seed < SEEDS
 
@@ -103,9 +103,11 @@ class Sampling:
         self._check_number("repetition_penalty", lambda x: 0 < x < math.inf, "a finite number > 0", optional=False)
         for name in ("presence_penalty", "frequency_penalty"):
             self._check_number(name, math.isfinite, "a finite number", optional=False)
-        self._check_int("top_k", 1)
-        self._check_int("no_repeat_ngram_size", 0, optional=False)
-        self._check_int("seed", 0, SEEDS)
+        self._check_count("top_k", 1)
+        self._check_count("no_repeat_ngram_size", 0, optional=False)
+        self._check_count("seed", 0)
+        if self.seed is not None and self.seed >= SEEDS:
+            raise BadOption(f"seed={self.seed} is too large; give one below {SEEDS}")
         self._freeze("suppress", _token_tuple, "token ids (integers >= 0)")
         self._freeze("bad_words", _word_tuple, "non-empty sequences of token ids (integers >= 0)")
         self._freeze("logit_bias", _bias, "a mapping of token ids (integers >= 0) to numbers below infinity")
@@ -145,13 +147,11 @@ class Sampling:
             raise BadOption(f"{name} must be {allowed}, found {_shown(value)}")
         object.__setattr__(self, name, float(value))
 
-    def _check_int(self, name: str, low: int, high: int | None = None, *, optional: bool = True) -> None:
+    def _check_count(self, name: str, least: int, *, optional: bool = True) -> None:
         value = getattr(self, name)
         if value is None and optional:
             return
-        if not _is_int(value) or value < low or (high is not None and value >= high):
-            bound = "" if high is None else f" and < {high}"
-            raise BadOption(f"{name} must be an integer >= {low}{bound}, found {_shown(value)}")
+        check_count(name, value, least)
         object.__setattr__(self, name, int(value))
 
     def _freeze(self, name: str, convert: Callable[[object], object], allowed: str) -> None:
@@ -166,12 +166,8 @@ def _shown(value: object) -> str:
     return " ".join(reprlib.repr(value).split())
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def _token_tuple(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, Sequence) or not all(_is_int(t) and t >= 0 for t in value):
+    if not isinstance(value, Sequence) or not all(map(is_count, value)):
         return None
     return tuple(int(t) for t in value)
 
@@ -250,7 +246,7 @@ class Keyed:
 
     def __init__(self, seed: int, width: int) -> None:
         self._width = width
-        self._noise = lru_cache(maxsize=32)(partial(_keyed_gumbel, seed, width))  # draft, row and redraw ask again
+        self._noise = lru_cache(maxsize=16)(partial(_keyed_gumbel, seed, width))  # draft, row and redraw ask again
 
     def draw(self, logits: Tensor, position: int) -> int:
         assert len(logits) <= self._width, f"{len(logits)} logits but noise for {self._width}"

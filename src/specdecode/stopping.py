@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import BadOption
+from .errors import BadOption, check_count
 from .types import Verdict
 
 
@@ -29,7 +29,6 @@ class Stopping:
     min_new_tokens: that many tokens come before a stop id can stop (`constraints.Filters` forbids the end token until
                     then). Stop strings are not held back by it.
     stop_ids:       ids that end the output, being its last token. Empty: only the other limits end it.
-    ignore_eos:     go on past stop ids.
     scanner:        finds stop strings; None where the request has none.
     Raises BadOption for limits that are not whole numbers or exclude each other.
     """
@@ -37,12 +36,11 @@ class Stopping:
     max_new_tokens: int = 128
     min_new_tokens: int = 0
     stop_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
     scanner: Scanner | None = None
 
     def __post_init__(self) -> None:
-        _check_count("max_new_tokens", self.max_new_tokens, 1)
-        _check_count("min_new_tokens", self.min_new_tokens, 0)
+        check_count("max_new_tokens", self.max_new_tokens, 1)
+        check_count("min_new_tokens", self.min_new_tokens, 0)
         if self.min_new_tokens > self.max_new_tokens:
             raise BadOption(
                 f"min_new_tokens={self.min_new_tokens} exceeds max_new_tokens={self.max_new_tokens}; "
@@ -66,8 +64,6 @@ class Stopping:
 
     def _stop_id_cut(self, tokens: Sequence[int], done: int) -> int | None:
         """How many of `tokens` to keep so that the first effective stop id is the last; None without one."""
-        if self.ignore_eos:
-            return None
         first = max(0, self.min_new_tokens - done)
         return next((i + 1 for i in range(first, len(tokens)) if tokens[i] in self.stop_ids), None)
 
@@ -78,8 +74,3 @@ class Stopping:
             return None
         assert kept > len(new_tokens), f"a stop string ends at token {kept}, which an earlier step had emitted"
         return kept - len(new_tokens)
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadOption(f"{name}={value!r} is not a whole number of at least {least}; give one")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from .errors import BadOption
+from .errors import BadOption, check_count
 
 Real: TypeAlias = float | Fraction
 Law: TypeAlias = Sequence[Real]
@@ -30,15 +30,15 @@ def expected_tokens(a: Real, g: int, branches: int = 1) -> Real:
     special case ([Leviathan] eq. 1). With `branches` independent chains of which the best is kept:
     (g + 1) - sum over i = 1..g of (1 - a^i)^branches ([Lookahead])."""
     _check_unit("acceptance", a)
-    _check_count("draft length", g, 0)
-    _check_count("branches", branches, 1)
+    check_count("draft length", g, 0)
+    check_count("branches", branches, 1)
     return g + 1 - sum((1 - a**i) ** branches for i in range(1, g + 1))
 
 
 def emitted_law(a: Real, g: int) -> list[Real]:
     """[g + 1] probability that a step emits 1, 2, ..., g + 1 tokens. The chance of more than k is a^k, k <= g."""
     _check_unit("acceptance", a)
-    _check_count("draft length", g, 0)
+    check_count("draft length", g, 0)
     return [*(a**k * (1 - a) for k in range(g)), a**g]
 
 
@@ -66,7 +66,7 @@ def best_length(
 ) -> tuple[int, Real]:
     """The draft length up to `longest` with the highest speed-up, and that speed-up; the shortest of equals, and (0, 1)
     where none is faster than plain decoding. verify_cost: of each draft length g >= 1, as in `speedup`."""
-    _check_count("longest draft", longest, 0)
+    check_count("longest draft", longest, 0)
     _check_unit("acceptance", a)
     _check_cost("draft cost", c)
     gains: list[Real] = [1, *(speedup(a, g, c, verify_cost(g)) for g in range(1, longest + 1))]
@@ -107,7 +107,7 @@ def naive_acceptance(p: Law, q: Law, k: int) -> Real:
     """A token drawn from p is among k drawn from q with replacement: sum of p (1 - (1 - q)^k). The baseline of
     [SpecInfer] theorem 4.3."""
     _check_laws(p, q)
-    _check_count("candidates", k, 1)
+    check_count("candidates", k, 1)
     return sum(x * (1 - (1 - y) ** k) for x, y in zip(p, q, strict=True))
 
 
@@ -115,7 +115,7 @@ def top_k_acceptance(p: Law, q: Law, k: int) -> Real:
     """A token drawn from p is among the k likeliest of q (ties to the lowest ids): the mass p gives them. Testing
     those k one by one as point masses accepts as often."""
     _check_laws(p, q)
-    _check_count("candidates", k, 1)
+    check_count("candidates", k, 1)
     likeliest = sorted(range(len(q)), key=q.__getitem__, reverse=True)[:k]
     return sum(p[token] for token in likeliest)
 
@@ -124,7 +124,7 @@ def mss_acceptance(p: Law, q: Law, k: int) -> Real:
     """k tokens drawn from q with replacement, each tested against what the refused ones left of p ([SpecInfer]
     algorithm 2)."""
     _check_laws(p, q)
-    _check_count("candidates", k, 1)
+    check_count("candidates", k, 1)
     residual: Law = p
     all_refused: Real = 1
     for _ in range(k):
@@ -138,7 +138,7 @@ def without_replacement_acceptance(p: Law, q: Law, k: int) -> Real:
     of q is used up the draws go on uniformly ([Sequoia] algorithm 2). Walks every order of refusals, up to
     V! / (V - k)!: meant for small vocabularies."""
     _check_laws(p, q)
-    _check_count("candidates", k, 1)
+    check_count("candidates", k, 1)
     return _any_accepted(p, q, k, frozenset())
 
 
@@ -214,7 +214,7 @@ def tree_value(parents: Sequence[int], rank_acceptance: Sequence[Real]) -> Real:
 def best_tree(rank_acceptance: Sequence[Real], size: int) -> BestTree:
     """The tree of `size` nodes, root included, with the highest `tree_value` ([Sequoia] algorithm 1)."""
     _check_rank_acceptance(rank_acceptance)
-    _check_count("tree size", size, 1)
+    check_count("tree size", size, 1)
     if size > 1 and not rank_acceptance:
         raise BadOption(f"a tree of {size} nodes was asked for with no child acceptances; give at least one")
     # table[n, b]: value of the best tree of n nodes whose root has b children, and the size of the last child's subtree
@@ -262,11 +262,6 @@ def _check_unit(name: str, value: Real) -> None:
 def _check_cost(name: str, value: Real) -> None:
     if not 0 <= value < math.inf:
         raise BadOption(f"{name} is {value!r}; give a finite number, 0 or more")
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadOption(f"{name} is {value!r}; give a whole number, {least} or more")
 
 
 def _check_lenience(value: Real) -> None:

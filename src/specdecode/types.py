@@ -1,4 +1,4 @@
-"""The frozen values that cross package boundaries: Prompt, Draft, Budget, Row, Scores, Verdict.
+"""The frozen values that cross package boundaries: Prompt, Budget, Draft, Row, Scores, Verdict, TokenLogprob.
 
 They hold data and small derivations, and know no model, rule or text. Shape alphabet: B batch, T time, n draft nodes,
 V vocabulary, D hidden, L layers, S key/value slots.
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Prompt:
     """What a model is asked to continue. Token ids today; other inputs (an encoder's text, images) will be added as
-    fields, so code passes the Prompt on and only `models/` looks inside."""
+    fields, so code passes the Prompt on: a session starts from its ids, and the rest only `models/` reads."""
 
     ids: tuple[int, ...]
 
@@ -38,7 +37,8 @@ class Draft:
     candidate: [n] True where the node may be accepted; False marks a probe, which rides along to be read by the
                drafter.
     q:         [n] the law each node was drawn from, [V] logits up to a constant, after the session's filters; None
-               entries are point masses (the node was chosen, not drawn). Siblings drawn from one law share one tensor.
+               entries are point masses (the node was chosen, not drawn). Siblings drawn from one law share one tensor's
+               memory (views of it count, copies do not).
     embeds:    {node: [D]} input embeddings of probes that are no vocabulary token.
     replacement: whether drawn siblings were drawn with replacement (they may then repeat a token).
     """
@@ -81,8 +81,9 @@ class Row:
     tokens:  [m] ids of the nodes to run.
     parents: [m] the parent of each node, counted over all uncommitted nodes of this row, the `start` earlier ones
              first; -1 is the committed prefix. The usual row is the newest committed token (node 0, parent -1) and
-    its draft. start:   how many uncommitted nodes of this row were run before and still stand behind the committed
-    prefix. embeds:  {i: [D]} input embeddings that replace those of tokens[i].
+             its draft.
+    start:   how many uncommitted nodes of this row were run before and still stand behind the committed prefix.
+    embeds:  {i: [D]} input embeddings that replace those of tokens[i].
     hidden:  [m, D] hidden states with which the nodes enter the first of the layers to run, instead of embeddings.
     """
 
@@ -92,6 +93,11 @@ class Row:
     start: int = 0
     embeds: dict[int, Tensor] = field(default_factory=dict)
     hidden: Tensor | None = None
+
+    @classmethod
+    def chain(cls, index: int, tokens: Sequence[int], start: int = 0) -> Row:
+        """The row of `tokens` one after another, behind `start` uncommitted ones."""
+        return cls(index, tuple(tokens), tuple(range(start - 1, start + len(tokens) - 1)), start=start)
 
     @classmethod
     def of(cls, index: int, newest: int, draft: Draft) -> Row:
@@ -129,6 +135,11 @@ class Verdict:
     def __post_init__(self) -> None:
         assert len(self.path) == len(self.tokens) - 1, f"{self.tokens} does not fit path {self.path}"
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes of the step's Row that are kept: the newest token's, then those of `path`."""
+        return (0, *(node + 1 for node in self.path))
+
     @classmethod
     def of(cls, draft: Draft, path: Sequence[int], next_token: int) -> Verdict:
         return cls((*(draft.tokens[i] for i in path), next_token), tuple(path), len(path))
@@ -151,8 +162,3 @@ class TokenLogprob:
 
 
 EMPTY = Draft()
-
-
-def point_mass(token: int, width: int) -> Tensor:
-    """[V] logits of the law that always gives `token`."""
-    return torch.full((width,), float("-inf")).index_fill(0, torch.tensor([token]), 0.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from enroll import LOSSLESS, METHODS, SAMPLED
-from stubs import ScriptLM, StubLM, fix, mix, plain, stub
+from stubs import ScriptLM, StubLM, fix, mix, plain, point_mass, stub
 from whole import begin, make, metrics, passes, run, say, transformers, upstream
 
 from specdecode.sampling import Sampling
 from specdecode.session import Session
-from specdecode.types import Budget, Draft, point_mass
+from specdecode.types import Budget, Draft
 
 SCRIPT = [10 + i * 7 % 80 for i in range(60)]
 

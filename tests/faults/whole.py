@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from enroll import build
-from stubs import BranchLM, StubLM, Watched, tiny
+from stubs import BranchLM, StubLM, Watched, primed, tiny
 from torch import Tensor
 
 from specdecode.drafters import Drafter
@@ -25,7 +25,7 @@ from specdecode.models.lm import LM
 from specdecode.sampling import Sampling
 from specdecode.session import Session
 from specdecode.text.request import Limits, Request, open_session, seeded
-from specdecode.types import Prompt, Row
+from specdecode.types import Row
 
 GREEDY = Sampling()
 V = 23
@@ -80,7 +80,7 @@ def law_of(lm: LM) -> Callable[[tuple[int, ...], int], Tensor]:
 
     def law(prefix: tuple[int, ...], _: int) -> Tensor:
         if prefix not in known:
-            known[prefix] = lm.score(lm.open([Prompt(prefix)]), [Row(0, prefix[-1:], (-1,))])[0].logits[0]
+            known[prefix] = lm.score(primed(lm, prefix), [Row(0, prefix[-1:], (-1,))])[0].logits[0]
         return known[prefix]
 
     return law

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from enroll import METHODS, build
-from stubs import Watched, make_session, tiny
+from stubs import Watched, make_session, primed, tiny
 
 from specdecode.engine import Generation
 from specdecode.models.hf import HFModel
-from specdecode.types import Prompt, Row
+from specdecode.types import Row
 from specdecode.verify import make_rule
 
 KINDS = ["llama", "qwen2", "mistral", "gpt2", "gemma2", "gemma3_text"]
@@ -56,7 +56,7 @@ def law(kind: str) -> Any:
 
     def at(prefix: tuple[int, ...], _: int) -> torch.Tensor:
         if prefix not in known:
-            cache = small.open([Prompt(prefix)])
+            cache = primed(small, prefix)
             known[prefix] = small.score(cache, [Row(0, prefix[-1:], (-1,))])[0].logits[0]
         return known[prefix]
 

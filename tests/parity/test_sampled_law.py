@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 from enroll import METHODS, SAMPLED, build
-from stubs import BranchLM, make_session, stub, tiny
+from stubs import BranchLM, make_session, primed, stub, tiny
 
 from specdecode.drafters import Drafter
 from specdecode.engine import Generation
 from specdecode.models.hf import HFModel
 from specdecode.models.lm import LM
 from specdecode.sampling import Sampling
-from specdecode.types import Draft, Prompt, Row
+from specdecode.types import Draft, Row
 from specdecode.verify import make_rule
 
 V = 5
@@ -33,7 +33,7 @@ def enumerate_law(lm: LM, sampling: Sampling) -> torch.Tensor:
     """[V, V] exact joint law of the first two new tokens under the session's filters."""
     filters = make_session(lm, PROMPT, sampling, "rejection").filters
     law = torch.empty(V, V)
-    cache = lm.open([Prompt(PROMPT)])
+    cache = primed(lm, PROMPT)
     rows = [Row(0, (PROMPT[-1], *range(V)), (-1, *(0 for _ in range(V))))]
     logits = lm.score(cache, rows)[0].logits
     first = filters.apply(logits[0], PROMPT).softmax(-1)

@@ -4,9 +4,9 @@ Words as in the fault cases: T is tiny("llama", 0) and D tiny("llama", 1); SCRIP
 ANTI, MIX and FIX are oracle, anti, mix and fix; BASE is plain.
 """
 
-from .decoding import decode, make_session, measured, plain
+from .decoding import decode, make_session, measured, plain, primed
 from .drafters import Turn, Watched, anti, drawn_tree, fix, mix, oracle, stub, top_tree
-from .lms import BranchLM, DistLM, Pass, ScriptLM, Spy, StubCache, StubLM, torn
+from .lms import BranchLM, DistLM, Pass, ScriptLM, Spy, StubCache, StubLM, point_mass, torn
 from .tiny import TINY, tiny
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "mix",
     "oracle",
     "plain",
+    "point_mass",
+    "primed",
     "stub",
     "tiny",
     "top_tree",

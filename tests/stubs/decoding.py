@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specdecode.constraints import Filters
 from specdecode.drafters import Drafter
 from specdecode.engine import Generation
 from specdecode.metrics import Metrics
-from specdecode.models.lm import LM
-from specdecode.sampling import Argmax, Keyed, Noise, Sampling, Stream, fresh_seed
+from specdecode.models.lm import LM, read
+from specdecode.sampling import Argmax, Keyed, Sampling, Stream, fresh_seed
 from specdecode.session import Session
 from specdecode.stopping import Stopping
 from specdecode.types import Prompt, Row
@@ -23,15 +23,16 @@ def make_session(
     """A session as the library makes one: the rule decides its noise, `stopping` are options of Stopping."""
     sampling, stop = sampling or Sampling(), Stopping(**stopping)
     seed = fresh_seed() if sampling.seed is None else sampling.seed
-    noises: dict[str, Callable[[], Noise]] = {"greedy": Argmax, "coupled": lambda: Keyed(seed, lm.vocab)}
+    keyed = make_rule(rule).keyed
+    noise = Argmax() if rule == "greedy" else Keyed(seed, lm.vocab) if keyed else Stream(seed)
     filters = Filters(
         sampling,
         prompt_length=len(prompt),
         vocab=lm.vocab,
         min_new_tokens=stop.min_new_tokens,
-        eos_ids=() if stop.ignore_eos else tuple(sorted(stop.stop_ids)),
+        eos_ids=tuple(sorted(stop.stop_ids)),
     )
-    return Session(Prompt(tuple(prompt)), filters, noises.get(rule, lambda: Stream(seed))(), stop)
+    return Session(Prompt(tuple(prompt)), filters, noise, stop)
 
 
 def decode(
@@ -50,9 +51,16 @@ def decode(
     return sessions
 
 
+def primed(lm: LM, *prompts: Sequence[int]) -> Any:
+    """A cache that has read every prompt but its newest token."""
+    cache = lm.open([Prompt(tuple(prompt)) for prompt in prompts])
+    read(lm, cache, {row: prompt[:-1] for row, prompt in enumerate(prompts)})
+    return cache
+
+
 def plain(lm: LM, prompt: Sequence[int], n: int = 40) -> list[int]:
     """BASE: the greedy continuation of raw logits, by the LM protocol alone, one token a pass."""
-    cache, newest = lm.open([Prompt(tuple(prompt))]), prompt[-1]
+    cache, newest = primed(lm, prompt), prompt[-1]
     out: list[int] = []
     while len(out) < n:
         (scores,) = lm.score(cache, [Row(0, (newest,), (-1,))])

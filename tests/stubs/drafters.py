@@ -42,7 +42,7 @@ class Watched:
         return self.drafter.name
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> _WatchedDrafting:
-        assert cache.lengths == tuple(len(session.tokens) - 1 for session in sessions)
+        assert not any(cache.lengths), "a drafter begins, and may refuse, before any pass"
         return _WatchedDrafting(self.drafter.begin(sessions, target, cache), self.seen, sessions, target, cache)
 
 

@@ -22,7 +22,6 @@ class Pass:
     rows: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
     positions: tuple[tuple[int, ...], ...]
-    logits: bool
 
     @property
     def nodes(self) -> int:
@@ -50,7 +49,7 @@ class StubCache:
     """models.lm.Cache over plain token lists: what a row holds can be read from `rows[b].tokens`."""
 
     def __init__(self, prompts: Sequence[Prompt]) -> None:
-        self.rows = [_StubRow(list(prompt.ids[:-1]), len(prompt.ids)) for prompt in prompts]
+        self.rows = [_StubRow([], len(prompt.ids)) for prompt in prompts]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -63,12 +62,6 @@ class StubCache:
             f"{path} is no path from the root of row {row}: {state.parents}"
         )
         state.tokens += [state.nodes[node] for node in path]
-        state.nodes, state.parents = [], []
-
-    def rewind(self, row: int, length: int) -> None:
-        state = self._live(row)
-        assert 0 <= length <= len(state.tokens), f"row {row} holds {len(state.tokens)} tokens, not {length}"
-        del state.tokens[length:]
         state.nodes, state.parents = [], []
 
     def release(self, row: int) -> None:
@@ -91,6 +84,7 @@ class StubLM:
     def __init__(self, law: Callable[[tuple[int, ...], int], Tensor], vocab: int, context: int = 1 << 20) -> None:
         self.law, self.vocab, self.context = law, vocab, context
         self.passes: list[Pass] = []
+        self.reads: list[Pass] = []
         self.opened: list[list[int]] = []
         self.caches: list[StubCache] = []
 
@@ -115,13 +109,11 @@ class StubLM:
         assert len({row.index for row in rows}) == len(rows), "a pass takes each row once"
         assert (not taps, layers) == (True, None), "this stub has no layers"
         positions = tuple(self._write(cache, row) for row in rows)
-        self.passes.append(Pass(tuple(row.index for row in rows), tuple(row.tokens for row in rows), positions, logits))
+        indices, tokens = tuple(row.index for row in rows), tuple(row.tokens for row in rows)
+        (self.passes if logits else self.reads).append(Pass(indices, tokens, positions))
         return [
             Scores(self._laws(cache.rows[row.index], row) if logits else torch.empty(0, self.vocab)) for row in rows
         ]
-
-    def embeddings(self) -> Tensor:
-        return torch.eye(self.vocab)
 
     def _write(self, cache: StubCache, row: Row) -> tuple[int, ...]:
         """Put the nodes behind the prefix; returns their positions."""
@@ -140,6 +132,11 @@ class StubLM:
         """[m, V]"""
         prefixes = [state.prefix(row.start + i) for i in range(len(row.tokens))]
         return torch.stack([self.law(prefix, len(prefix) - state.prompt_length) for prefix in prefixes])
+
+
+def point_mass(token: int, width: int) -> Tensor:
+    """[V] logits of the law that always gives `token`."""
+    return torch.full((width,), float("-inf")).index_fill(0, torch.tensor([token]), 0.0)
 
 
 class ScriptLM(StubLM):
@@ -193,6 +190,7 @@ class Spy:
         self.lm = lm
         self.vocab, self.context, self.n_layers, self.capabilities = lm.vocab, lm.context, lm.n_layers, lm.capabilities
         self.passes: list[Pass] = []
+        self.reads: list[Pass] = []
         self.opened: list[list[int]] = []
         self._trees: dict[tuple[int, int], tuple[int, ...]] = {}
 
@@ -207,8 +205,5 @@ class Spy:
             self._trees[id(cache), row.index] = tree
             positions.append(tuple(cache.lengths[row.index] + d for d in depths(tree)[row.start :]))
         indices, tokens = tuple(row.index for row in rows), tuple(row.tokens for row in rows)
-        self.passes.append(Pass(indices, tokens, tuple(positions), logits))
+        (self.passes if logits else self.reads).append(Pass(indices, tokens, tuple(positions)))
         return self.lm.score(cache, rows, logits=logits, **options)
-
-    def embeddings(self) -> Tensor:
-        return self.lm.embeddings()

@@ -38,14 +38,6 @@ def test_rows_keep_different_amounts() -> None:
     assert seen[1, :2].tolist() == [50, 60]
 
 
-def test_rewind_is_moving_the_length() -> None:
-    cache = SlotCache(1)
-    write(cache, {0: [10, 11, 12]})
-    cache.keep(0, [0, 1, 2])
-    cache.rewind(0, 1)
-    assert write(cache, {0: [30]})[0].tolist() == [10, 30]
-
-
 def test_released_rows_give_their_memory_back_and_others_keep_their_index() -> None:
     cache = SlotCache(3)
     write(cache, {0: [10], 1: [20], 2: [30]})

@@ -8,11 +8,12 @@ import pytest
 import torch
 from stubs import BranchLM, DistLM, ScriptLM, Spy, Watched, decode, make_session, measured, plain, tiny, torn
 
-from specdecode.drafters.lm import CHUNK, Chains, DraftLM
+from specdecode.drafters.lm import Chains, DraftLM
 from specdecode.drafters.null import Null
 from specdecode.engine import Generation
 from specdecode.metrics import Metrics
 from specdecode.models.hf import HFModel
+from specdecode.models.lm import CHUNK
 from specdecode.sampling import Keyed, Sampling
 from specdecode.types import Budget
 from specdecode.verify import make_rule
@@ -119,13 +120,9 @@ def test_tokens_from_elsewhere_are_read_before_the_next_draft() -> None:
     session.tokens += text[: 2 * CHUNK + 50]
     (draft,) = chains.draft([0], [WIDE])
     assert list(draft.tokens) == text[2 * CHUNK + 50 :]
-    assert [(p.nodes, p.logits) for p in drafter.passes] == [
-        (CHUNK, False),
-        (CHUNK, False),
-        (48, True),  # of the 50 and the prompt's newest, 3 had been drafted and run before
-        (1, True),
-        (1, True),
-    ]
+    # Of these and the prompt's newest token, 3 had been drafted and run before; the newest asks for logits.
+    assert [p.nodes for p in drafter.reads] == [2, CHUNK, CHUNK, 47]
+    assert [p.nodes for p in drafter.passes] == [1, 1, 1]
 
 
 def test_drafting_twice_from_one_text_gives_one_draft() -> None:

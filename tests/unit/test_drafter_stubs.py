@@ -19,12 +19,13 @@ from stubs import (
     mix,
     oracle,
     plain,
+    primed,
     stub,
     top_tree,
 )
 
 from specdecode.sampling import Sampling
-from specdecode.types import Budget, Draft, Prompt, Row
+from specdecode.types import Budget, Draft, Row
 
 TRUTH = plain(BranchLM(vocab=7), [1, 2], 40)
 TREES = {
@@ -91,7 +92,7 @@ def test_drawn_siblings_share_their_law_and_differ_without_replacement() -> None
 
 def test_the_stub_model_scores_trees_by_path() -> None:
     lm = Spy(BranchLM(vocab=7))
-    cache = lm.open([Prompt((1, 2))])
+    cache = primed(lm, (1, 2))
     (scores,) = lm.score(cache, [Row(0, (2, 3, 4, 5), (-1, 0, 0, 1))])
     (more,) = lm.score(cache, [Row(0, (6,), (2,), start=4)])
     law = lm.lm.law
@@ -105,7 +106,7 @@ def test_the_stub_model_scores_trees_by_path() -> None:
 
 def test_misuse_of_a_model_or_a_drafter_is_caught() -> None:
     lm = DistLM([0.5, 0.5], context=4)
-    cache = lm.open([Prompt((0, 1)), Prompt((0,))])
+    cache = primed(lm, (0, 1), (0,))
     with pytest.raises(AssertionError, match="takes each row once"):
         lm.score(cache, [Row(0, (1,), (-1,)), Row(0, (1,), (-1,))])
     with pytest.raises(AssertionError, match="leaves the vocabulary"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 from stubs import ScriptLM, Watched, decode
 
@@ -56,6 +57,17 @@ def test_unknown_options_are_refused_with_the_known_ones() -> None:
 def test_a_missing_option_is_named() -> None:
     with pytest.raises(BadOption, match=r"'lm' needs the option 'lm'; its options are: lm, k, schedule, confidence"):
         make_drafter("lm", k=3)
+
+
+def test_the_table_tells_which_drafters_need_an_object() -> None:
+    """Row by row as the factories have it: the option without a default, and lossless under every lossless rule."""
+    for name, row in DRAFTERS.items():
+        assert row.needs == next(iter(needs(name)), None)
+        assert row.lossless
+
+
+def test_numpys_whole_numbers_are_counts() -> None:
+    assert make("ngram", k=np.int64(3), min_match=np.int32(1)) == Ngram(k=3, min_match=1)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2.0, True, "4", None])

@@ -185,25 +185,14 @@ def test_a_damaged_folder_is_named_and_made_anew(
     assert name in caplog.text
     assert words in caplog.text
     assert conversions == [file]
-    assert gguf.fault(folder, thorough=True) is None
-
-
-def test_damage_deep_inside_the_weights_is_found_by_a_thorough_look(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gguf, "HEAD", 64)  # as if the weights were long
-    (folder / gguf.MANIFEST).unlink()
-    gguf._write_manifest(folder)
-    flip(folder / "model.safetensors", -1)
     assert gguf.fault(folder) is None
-    assert gguf.fault(folder, thorough=True) == "model.safetensors has changed since it was written"
 
 
 def test_several_at_once_convert_once(file: Path, conversions: list[Path]) -> None:
     with ThreadPoolExecutor(3) as pool:
         folders = set(pool.map(gguf.converted, [file] * 3))
     assert conversions == [file]
-    assert [gguf.fault(folder, thorough=True) for folder in folders] == [None]
+    assert [gguf.fault(folder) for folder in folders] == [None]
 
 
 def test_a_conversion_that_fails_leaves_nothing(file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,11 +119,11 @@ def test_a_device_that_is_not_there_is_refused_before_loading(folder: Path) -> N
 @pytest.mark.parametrize("source", [7, b"folder", (), (1, 2), (torch.nn.Linear(1, 1), None)])
 def test_other_kinds_of_source_are_named(source: Any) -> None:
     parts = source if isinstance(source, tuple) else (source,)
-    refused(source, *(type(part).__name__ for part in parts), "(model, tokenizer) pair")
+    refused(source, *(type(part).__name__ for part in parts), "load(model, tokenizer=...)")
 
 
 def test_a_pair_of_more_than_two_is_refused() -> None:
-    refused((tiny(), tokenizer(), tokenizer()), "LlamaForCausalLM", "(model, tokenizer) pair")
+    refused((tiny(), tokenizer(), tokenizer()), "LlamaForCausalLM", "load(model, tokenizer=...)")
 
 
 def test_nothing_is_said_and_their_settings_stay(
@@ -239,21 +239,22 @@ def test_a_hub_id_out_of_reach_is_refused() -> None:
 
 
 class TestSameTokenizer:
-    def test_equal_ones_share_all_ids(self) -> None:
+    def test_equal_ones_fit(self) -> None:
         ours = tokenizer()
-        assert check_same_tokenizer(ours, ours) == check_same_tokenizer(ours, tokenizer()) == 97
+        check_same_tokenizer(ours, ours)
+        check_same_tokenizer(ours, tokenizer())
 
     @pytest.mark.parametrize("extra", [1, 7])
     def test_one_may_go_on_where_the_other_ends(self, extra: int) -> None:
         """Fault 54: model sizes of one family pad and extend the same vocabulary differently."""
         longer = tokenizer([*VOCAB, *(f"<added{i}>" for i in range(extra))])
-        assert check_same_tokenizer(tokenizer(), longer) == 97
-        assert check_same_tokenizer(longer, tokenizer()) == 97
+        check_same_tokenizer(tokenizer(), longer)
+        check_same_tokenizer(longer, tokenizer())
 
     def test_tokens_added_later_count(self) -> None:
         ours, theirs = tokenizer(), tokenizer()
         ours.add_tokens(["<a>"])
-        assert check_same_tokenizer(ours, theirs) == 97
+        check_same_tokenizer(ours, theirs)
         theirs.add_tokens(["<b>"])
         with pytest.raises(Incompatible, match=r"id 97 is '<a>' .* but '<b>'"):
             check_same_tokenizer(ours, theirs)
@@ -274,7 +275,7 @@ class TestSameTokenizer:
 
     def test_the_choice_of_eos_does_not_matter(self) -> None:
         """A base model may draft for its chat version: the target alone says where a text ends."""
-        assert check_same_tokenizer(tokenizer(eos_token="w2"), tokenizer(eos_token="w3")) == 97
+        check_same_tokenizer(tokenizer(eos_token="w2"), tokenizer(eos_token="w3"))
 
     def test_swapped_ids_are_found_at_the_first(self) -> None:
         swapped = [*VOCAB[:5], VOCAB[9], *VOCAB[6:9], VOCAB[5], *VOCAB[10:]]

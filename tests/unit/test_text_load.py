@@ -14,6 +14,7 @@ import specdecode as sd
 from specdecode.drafters.lm import DraftLM
 from specdecode.errors import BadOption, Incompatible, LoadError
 from specdecode.models.attention import NAME as TREE_SDPA
+from specdecode.models.attention import grouped_attention
 from specdecode.models.loading import Loaded
 
 
@@ -88,6 +89,13 @@ def test_a_draft_model_is_taken_in_any_form(folder: Path, tmp_path: Path) -> Non
         assert (done.tokens, done.drafter, len(done.metrics.histogram)) == (wanted.tokens, "lm", 4)
 
 
+@pytest.mark.parametrize("given", [{"tokenizer": texts.TOKENIZER}, {"dtype": "bfloat16"}, {"device": "cpu"}])
+def test_a_model_that_is_to_draft_keeps_what_it_has(folder: Path, given: dict[str, Any]) -> None:
+    model = sd.load(folder)
+    with pytest.raises(BadOption, match=f"{next(iter(given))}.* still to be loaded"):
+        sd.draft_model(model, model, **given)
+
+
 def test_a_draft_model_with_another_tokenizer_is_refused(folder: Path) -> None:
     other = texts.byte_fallback()
     stranger = sd.load(tiny("llama", vocab_size=len(other)), tokenizer=other)
@@ -109,8 +117,20 @@ def test_a_dtype_that_is_none_is_refused(folder: Path, dtype: Any) -> None:
 def test_a_tokenizer_belongs_to_a_loaded_model(folder: Path) -> None:
     with pytest.raises(BadOption, match="tokenizer"):
         sd.load(folder, tokenizer=texts.byte_level())
-    with pytest.raises(LoadError, match="tokenizer"):
-        sd.load(tiny("llama"))
+    for without in (tiny("llama"), (tiny("llama"), texts.byte_level())):
+        with pytest.raises(LoadError, match=r"load\(model, tokenizer=\.\.\.\)"):
+            sd.load(without)
+
+
+def test_a_model_without_a_head_is_refused() -> None:
+    with pytest.raises(Incompatible, match="LlamaModel has no language-model head: load it with AutoModelForCausalLM"):
+        sd.load(tiny("llama").model, tokenizer=texts.byte_level())
+
+
+def test_attention_that_is_more_than_ours_is_refused() -> None:
+    x = torch.zeros(1, 1, 1, 4)
+    with pytest.raises(Incompatible, match=r"Linear needs softcap in its attention.*attn_implementation='eager'"):
+        grouped_attention(torch.nn.Linear(1, 1), x, x, x, None, softcap=30.0)
 
 
 def test_the_default_model_answers(smol: Loaded) -> None:

@@ -9,32 +9,18 @@ import pytest
 import texts
 import torch
 from enroll import METHODS, build
-from stubs import ScriptLM, mix, oracle, plain, stub
+from stubs import ScriptLM, mix, oracle, plain, primed, stub
+from texts import PROMPT, TOKENIZER, VOCAB, WARM
 
 import specdecode as sd
 from specdecode.drafters.ngram import Ngram
 from specdecode.models.lm import LM
-from specdecode.types import EMPTY, Prompt, Row
-
-TOKENIZER = texts.byte_level()
-VOCAB = len(TOKENIZER)
-PROMPT = [10, 20, 30, 10, 20]
-WARM = sd.Sampling(temperature=1.0, seed=42)
-
-
-@pytest.fixture(scope="module")
-def target() -> LM:
-    return texts.tiny_lm(0)
+from specdecode.types import EMPTY, Row
 
 
 @pytest.fixture(scope="module")
 def small() -> LM:
     return texts.tiny_lm(1)
-
-
-@pytest.fixture(scope="module")
-def model(target: LM) -> sd.Model:
-    return sd.Model(target, TOKENIZER)
 
 
 def scripted(script: list[int], **options: Any) -> sd.Model:
@@ -45,7 +31,7 @@ def law(lm: LM) -> Any:
     """Its law of any prefix, from scratch: what drafts are drawn from."""
 
     def of(prefix: tuple[int, ...], _: int) -> torch.Tensor:
-        return lm.score(lm.open([Prompt(prefix)]), [Row(0, prefix[-1:], (-1,))])[0].logits[0]
+        return lm.score(primed(lm, prefix), [Row(0, prefix[-1:], (-1,))])[0].logits[0]
 
     return of
 

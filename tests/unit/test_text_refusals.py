@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import texts
 from stubs import Spy
+from texts import PROMPT, TOKENIZER, VOCAB, WARM
 
 import specdecode as sd
+from specdecode.drafters.ngram import Ngram
 from specdecode.errors import BadInput, BadOption, OutOfContext
 from specdecode.models.lm import LM
-
-TOKENIZER = texts.byte_level()
-VOCAB = len(TOKENIZER)
-PROMPT = [10, 20, 30, 10, 20]
-WARM = sd.Sampling(temperature=1.0, seed=42)
-
-
-@pytest.fixture(scope="module")
-def target() -> LM:
-    return texts.tiny_lm(0)
-
-
-@pytest.fixture(scope="module")
-def model(target: LM) -> sd.Model:
-    return sd.Model(target, TOKENIZER)
 
 
 def test_a_prompt_beyond_the_context_or_without_tokens_is_refused_before_any_pass(target: LM) -> None:
@@ -54,14 +42,26 @@ def test_a_prompt_of_the_wrong_kind_is_refused(model: sd.Model, prompt: Any) -> 
         ({"stop": "x"}, r"limits=Limits\(stop"),
         ({"nonsense": 1}, "drafter, rule, sampling"),
         ({"drafter": "nonsense"}, "does not exist"),
+        ({"drafter": "lm"}, r"draft_model\("),
+        ({"drafter": sd.Model(texts.tiny_lm(0), TOKENIZER)}, r"drafter: a Model .*draft_model\("),
+        ({"drafter": 3}, "drafter: int"),
+        ({"rule": 3}, "rule: int"),
+        ({"rule": Ngram()}, "rule: Ngram"),
+        ({"limits": {}}, "limits: dict"),
+        ({"sampling": {}}, "sampling: dict"),
+        ({"sampling": [1]}, "sampling: int"),
+        ({"sampling": "greedy"}, "sampling: str"),
+        ({"limits": {}, "max_new_tokens": 3}, "limits: dict"),
         ({"rule": "nonsense"}, "does not exist"),
         ({"rule": "greedy", "sampling": WARM}, "temperature 0"),
         ({"max_new_tokens": 0}, "max_new_tokens=0"),
         ({"max_new_tokens": 2, "limits": sd.Limits(min_new_tokens=3)}, "min_new_tokens=3"),
         ({"limits": sd.Limits(stop_ids=[VOCAB])}, "stop id"),
         ({"logprobs": -1}, "logprobs=-1"),
+        ({"logprobs": True}, "logprobs=True"),
         ({"logprobs": VOCAB + 1}, "logprobs="),
         ({"n": 0}, "n=0"),
+        ({"n": True}, "n=True"),
         ({"sampling": [WARM, WARM]}, "2 samplings for 1 prompts"),
         ({"sampling": sd.Sampling(suppress=[VOCAB])}, str(VOCAB)),
     ],
@@ -78,9 +78,29 @@ def test_an_option_that_cannot_be_honoured_is_refused_before_any_pass(
     assert len(model.generate(PROMPT, max_new_tokens=3).tokens) == 3
 
 
+def test_a_stop_id_that_is_none_is_refused() -> None:
+    for strange in (-1, 1.5, True, "a"):
+        with pytest.raises(BadOption, match="stop id"):
+            sd.Limits(stop_ids=[strange])  # type: ignore[list-item]
+
+
+def test_numpys_whole_numbers_are_served(model: sd.Model) -> None:
+    three = np.int64(3)
+    limits = sd.Limits(max_new_tokens=three, stop_ids=[np.int64(5)])  # type: ignore[arg-type, list-item]
+    done = model.generate(PROMPT, limits=limits, logprobs=three)  # type: ignore[arg-type]
+    wanted = model.generate(PROMPT, limits=sd.Limits(3, stop_ids=[5]), logprobs=3)
+    assert (done.tokens, done.logprobs) == (wanted.tokens, wanted.logprobs)
+
+
 def test_samples_of_a_list_of_prompts_are_refused(model: sd.Model) -> None:
     with pytest.raises(BadOption, match="2 prompts"):
         model.generate([[1], [2]], n=2)
+
+
+def test_a_stream_and_a_chat_give_one_answer(model: sd.Model) -> None:
+    for ask in (model.stream, model.chat):
+        with pytest.raises(BadOption, match="no option 'n'"):
+            ask("the END", n=2)
 
 
 def test_a_stream_refuses_bad_input_when_it_is_asked_for(model: sd.Model) -> None:

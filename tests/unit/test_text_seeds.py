@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import texts
 import torch
 from stubs import DistLM
+from texts import PROMPT, TOKENIZER, WARM
 
 import specdecode as sd
 from specdecode.drafters.ngram import Ngram
@@ -19,21 +19,6 @@ from specdecode.models.lm import LM
 from specdecode.sampling import sample_seed
 from specdecode.verify.coupled import Coupled
 from specdecode.verify.greedy import Greedy
-
-TOKENIZER = texts.byte_level()
-VOCAB = len(TOKENIZER)
-PROMPT = [10, 20, 30, 10, 20]
-WARM = sd.Sampling(temperature=1.0, seed=42)
-
-
-@pytest.fixture(scope="module")
-def target() -> LM:
-    return texts.tiny_lm(0)
-
-
-@pytest.fixture(scope="module")
-def model(target: LM) -> sd.Model:
-    return sd.Model(target, TOKENIZER)
 
 
 @pytest.mark.parametrize("rule", ["coupled", "rejection"])
@@ -96,7 +81,7 @@ def test_temperature_reaches_the_speculative_path(rule: str, drafter: Any) -> No
 
 
 def test_samples_are_seeded_apart_and_the_first_is_the_single_answer(model: sd.Model) -> None:
-    samples = model.generate(PROMPT, n=3, sampling=WARM, max_new_tokens=20)
+    samples = model.generate(PROMPT, n=np.int64(3), sampling=WARM, max_new_tokens=20)
     assert [done.seed for done in samples] == [sample_seed(42, i) for i in range(3)]
     assert len({done.tokens for done in samples}) == 3
     for done in samples:
@@ -116,18 +101,21 @@ def test_rules_follow_the_temperature(model: sd.Model) -> None:
 
 
 class Counter:
-    """A stateful processor: notes how long the inputs were that it saw."""
+    """A stateful processor: its n-th call allows token n alone."""
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self.calls = 0
 
     def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.seen.append(ids.shape[1])
-        return scores
+        self.calls += 1
+        return torch.full_like(scores, -math.inf).index_fill(1, torch.tensor([self.calls]), 0.0)
 
 
-def test_rows_that_share_a_sampling_do_not_share_its_processors(model: sd.Model) -> None:
-    counter = Counter()
-    sampling = sd.Sampling(processors=(counter,))
-    model.generate([[1, 2], [3, 4, 5]], sampling=sampling, max_new_tokens=4)
-    assert counter.seen == [2, 3, 4, 5]
+def test_every_answer_starts_from_a_copy_of_the_processors(model: sd.Model) -> None:
+    law = sd.Sampling(processors=(Counter(),))
+    for sampling in (law, [law, law]):
+        batch = model.generate([[1, 2], [3, 4, 5]], sampling=sampling, max_new_tokens=4)
+        assert [done.tokens for done in batch] == [(1, 2, 3, 4)] * 2
+    for done in (model.generate([1], sampling=law, max_new_tokens=4), *model.generate([1], n=2, sampling=law)):
+        assert done.tokens[:4] == (1, 2, 3, 4)
+    assert law.processors[0].calls == 0

@@ -9,6 +9,7 @@ import texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stubs import ScriptLM, oracle
+from texts import TOKENIZER
 
 from specdecode.errors import BadOption
 from specdecode.text.detokenize import Decoder
@@ -16,7 +17,6 @@ from specdecode.text.model import Model
 from specdecode.text.request import Limits
 from specdecode.text.stops import StopStrings, Writer
 
-TOKENIZER = texts.byte_level()
 DECODER = Decoder(TOKENIZER)
 FALLBACK = Decoder(texts.byte_fallback())
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from theory_helpers import SURE, P, Q
 
 from specdecode import theory
 from specdecode.errors import BadOption
+
+
+def test_whole_numbers_of_numpy_are_welcome():
+    assert theory.expected_tokens(0.5, np.int64(2)) == 1.75
 
 
 @pytest.mark.parametrize(

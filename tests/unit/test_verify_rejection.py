@@ -53,6 +53,17 @@ def with_probes(noise: Noise) -> Draft:
     )
 
 
+def viewed(drafting: Drafting) -> Drafting:
+    """The same drafts with a view of its own of the shared law for each node."""
+
+    def draft(noise: Noise) -> Draft:
+        tree = drafting(noise)
+        assert tree.q is not None
+        return replace(tree, q=tuple(None if law is None else law[:] for law in tree.q))
+
+    return draft
+
+
 LAWFUL: dict[str, tuple[Law, Drafting]] = {
     "no draft": (random_law(1), lambda noise: EMPTY),
     "chain of 1": (random_law(1), sampled(random_law(2), 1)),
@@ -68,6 +79,7 @@ LAWFUL: dict[str, tuple[Law, Drafting]] = {
     "probes among candidates": (random_law(1), with_probes),
     "target with impossible tokens": (random_law(3, zeros=1), sampled(random_law(2), 2, 2)),
     "law with impossible tokens": (random_law(1), sampled(random_law(4, zeros=1), 2, 1, replacement=True)),
+    "siblings whose laws are views of one tensor": (P, viewed(sampled(constant(0.8, 0.1, 0.1), 2, 2))),
     "law exhausted": (random_law(1), sampled(random_law(4, zeros=1), 3, 1)),
     "laws without common token": (constant(0.3, 0.7, 0, 0), sampled(constant(0, 0, 0.4, 0.6), 2, 1)),
     "one-hot target": (constant(0, 1, 0), sampled(random_law(2), 2, 2)),
@@ -143,7 +155,7 @@ class Textbook:
     """The chain rule with its residual to be filled in."""
 
     residual: Callable[[Tensor, Tensor], Tensor]
-    lossless = True
+    name, lossless, keyed = "textbook", True, False
 
     def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
         assert draft.q is not None
@@ -185,7 +197,7 @@ def test_repeats_among_draws_said_to_be_without_replacement_cost_only_acceptance
     assert mislabelled.acceptance < measure(RULE, drafting, P4).acceptance
 
 
-def test_control_siblings_of_one_law_that_do_not_share_its_tensor_fail() -> None:
+def test_control_siblings_of_one_law_that_do_not_share_its_memory_fail() -> None:
     copies = tuple(logits(Q4(())) for _ in range(3))
     wrong = relabelled(sampled(Q4, 3), lambda draft: replace(draft, q=copies))
     assert measure(RULE, wrong, P4).error > 0.01

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from stubs import point_mass
 from torch import Tensor
 from verify_helpers import (
     EXACT,
@@ -28,7 +29,7 @@ from verify_helpers import (
 )
 
 from specdecode.sampling import Noise, Stream
-from specdecode.types import Draft, point_mass
+from specdecode.types import Draft
 from specdecode.verify.rejection import Rejection
 
 RULE = Rejection()

@@ -18,13 +18,14 @@ SAMPLING_RULES = [name for name in RULES if RULES[name].lossless and name != "gr
 
 
 def noise_for(name: str, seed: int, width: int) -> Noise:
-    return Keyed(seed, width) if name == "coupled" else Stream(seed)
+    return Keyed(seed, width) if make_rule(name).keyed else Stream(seed)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_row_tells_the_truth_about_its_rule(name: str) -> None:
     row, rule = RULES[name], make_rule(name)
-    assert row.name == name
+    assert row.name == name == rule.name
+    assert rule.keyed is (name == "coupled")
     assert rule.lossless is row.lossless
     assert row.summary
     assert row.source

@@ -21,14 +21,14 @@ def chat(
     """Talk with the model. /reset forgets the conversation, /exit ends it."""
     from ..errors import SpecError
     from . import show
-    from .resolve import Plan
+    from .resolve import Resolved
 
-    plan = Plan.of(settings)
+    resolved = Resolved.of(settings)
     if dry_run:
-        show.document({**plan.describe(), "system": system, "dry_run": True})
+        show.document({**resolved.describe(), "system": system, "dry_run": True})
         return
     with show.busy("Loading the model"):
-        model, drafter = plan.load()
+        model, drafter = resolved.load()
     opening = [] if system is None else [{"role": "system", "content": system}]
     history = list(opening)
     show.note(f"{model.name}; {HELP}")
@@ -38,7 +38,7 @@ def chat(
         elif line:
             asked = [*history, {"role": "user", "content": line}]
             try:
-                done = show.stream(model.stream(model.chat_prompt(asked), drafter=drafter, **plan.request()))
+                done = show.stream(model.stream(model.chat_prompt(asked), drafter=drafter, **resolved.request()))
             except SpecError as error:  # the conversation may have outgrown the context: this turn alone is lost
                 show.note(f"error: {error}")
                 continue

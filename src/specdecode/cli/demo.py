@@ -52,16 +52,8 @@ def demo(
 def drafters_at_hand() -> list[Drafter]:
     """Every drafter that needs no other model and no training, plain decoding first."""
     from ..drafters import DRAFTERS, make_drafter
-    from ..errors import BadOption
 
-    found = []
-    for name, entry in DRAFTERS.items():
-        if not entry.needs_training:
-            try:
-                found.append(make_drafter(name))
-            except BadOption:  # it needs an option, such as a draft model
-                continue
-    return sorted(found, key=lambda drafter: drafter.name != "null")
+    return [make_drafter(name) for name, method in DRAFTERS.items() if not (method.needs or method.needs_training)]
 
 
 def _tell(model: Model, text: str, drafter: Drafter, max_new_tokens: int) -> Told:

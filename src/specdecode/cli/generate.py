@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..drafters import Drafter
     from ..text.completion import Completion
     from ..text.model import Model
-    from .resolve import Plan
+    from .resolve import Resolved
 
 
 @spread
@@ -26,9 +26,9 @@ def generate(
     """Answer a prompt. The text goes to standard output, a summary to standard error."""
     from ..errors import BadInput, BadOption
     from . import show
-    from .resolve import Plan
+    from .resolve import Resolved
 
-    plan = Plan.of(settings)
+    resolved = Resolved.of(settings)
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise BadInput("the prompt is empty; give some text")
@@ -38,17 +38,17 @@ def generate(
         raise BadOption("--logprobs are part of the JSON document; add --json")
     if asked.n < 1:
         raise BadOption(f"-n {asked.n}: give at least 1 sample")
-    config = {**plan.describe(), "prompt": text, **asdict(asked)}
+    config = {**resolved.describe(), "prompt": text, **asdict(asked)}
     if asked.dry_run:
         show.document(config)
         return
     with show.busy("Loading the model"):
-        model, drafter = plan.load()
+        model, drafter = resolved.load()
     ids = _encode(model, text, asked)
     if asked.compare:
         model.generate(ids, drafter=None, max_new_tokens=2)  # the first passes are slow, whoever makes them
-    done = _answer(model, ids, drafter, plan, asked)
-    versus = show.comparison(done, _plainly(model, ids, plan, done)) if asked.compare else None
+    done = _answer(model, ids, drafter, resolved, asked)
+    versus = show.comparison(done, _plainly(model, ids, resolved, done)) if asked.compare else None
     if asked.json:
         show.document({"config": config, "completions": [c.to_dict() for c in done], "comparison": versus})
     else:
@@ -62,11 +62,11 @@ def _encode(model: Model, text: str, asked: Asked) -> tuple[int, ...]:
     return model.chat_prompt([*system, {"role": "user", "content": text}])
 
 
-def _answer(model: Model, ids: tuple[int, ...], drafter: Drafter, plan: Plan, asked: Asked) -> list[Completion]:
+def _answer(model: Model, ids: tuple[int, ...], drafter: Drafter, resolved: Resolved, asked: Asked) -> list[Completion]:
     """Streamed where there is one answer to be read; several are printed when they are all there."""
     from . import show
 
-    options: dict[str, Any] = {"drafter": drafter, "logprobs": asked.logprobs, **plan.request()}
+    options: dict[str, Any] = {"drafter": drafter, "logprobs": asked.logprobs, **resolved.request()}
     if asked.n == 1 and not asked.json:
         return [show.stream(model.stream(ids, **options))]
     done = model.generate(ids, n=asked.n, **options)
@@ -76,9 +76,9 @@ def _answer(model: Model, ids: tuple[int, ...], drafter: Drafter, plan: Plan, as
     return done
 
 
-def _plainly(model: Model, ids: tuple[int, ...], plan: Plan, done: list[Completion]) -> list[Completion]:
+def _plainly(model: Model, ids: tuple[int, ...], resolved: Resolved, done: list[Completion]) -> list[Completion]:
     """The same request without drafts, with the seed that was used."""
-    request = {**plan.request(), "sampling": replace(plan.sampling, seed=done[0].seed)}
+    request = {**resolved.request(), "sampling": replace(resolved.sampling, seed=done[0].seed)}
     return model.generate(ids, n=len(done), drafter=None, **request)
 
 

@@ -18,12 +18,12 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
     if as_json:
         show.document(rows)
         return
-    _table("Drafters (lossless under every lossless rule)", rows["drafters"])
+    _table("Drafters (lossless: under every lossless rule)", rows["drafters"])
     _table("Rules", rows["rules"])
 
 
 def _row(entry: Any) -> dict[str, Any]:
-    return {name: value for name, value in asdict(entry).items() if name != "factory"}
+    return {name: value for name, value in asdict(entry).items() if name not in ("factory", "needs")}
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:

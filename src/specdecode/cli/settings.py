@@ -30,7 +30,7 @@ class Settings:
     device: Annotated[str | None, flag(MODEL, "Where to run, such as cpu or cuda.")] = None
     threads: Annotated[int | None, flag(MODEL, "CPU threads to use.")] = None
 
-    drafter: Annotated[str | None, flag(DRAFTING, "See `specdecode methods`; ngram if absent.")] = None
+    drafter: Annotated[str | None, flag(DRAFTING, "See `specdecode methods`; the default one if absent.")] = None
     draft_model: Annotated[str | None, flag(DRAFTING, "The smaller model of the drafter lm.")] = None
     k: Annotated[int | None, flag(DRAFTING, "Tokens in a draft.")] = None
     option: Annotated[list[str], flag(DRAFTING, "name=value, another option of the drafter.", "--option", "-o")] = (

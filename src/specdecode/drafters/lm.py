@@ -13,18 +13,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..errors import BadOption
+from ..errors import BadOption, check_count
 from ..metrics import accepted_prefix
-from ..models.lm import LM, Cache
+from ..models.lm import LM, Cache, read
 from ..sampling import Argmax
 from ..session import Session
 from ..types import EMPTY, Budget, Draft, Row, Scores, Verdict
-from . import check_count
 
 log = logging.getLogger(__name__)
 
 SCHEDULES = ("fixed", "assisted")
-CHUNK = 128  # tokens: a longer lag is read in passes of this many without logits, which bounds their memory
+LAG = 32  # tokens: a longer lag is read without logits first
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,17 @@ class DraftLM:
     name = "lm"
 
     def __post_init__(self) -> None:
-        check_count("lm", k=self.k)
+        check_count("drafter 'lm': k", self.k, 1)
         if self.schedule not in SCHEDULES:
             raise BadOption(f"drafter 'lm': schedule={self.schedule!r} is unknown; use {' or '.join(SCHEDULES)}")
         if self.confidence is not None and not (type(self.confidence) in (int, float) and 0 <= self.confidence <= 1):
             raise BadOption(f"drafter 'lm': confidence={self.confidence!r} is no probability; give one from 0 to 1")
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> Chains:
+        if not hasattr(self.lm, "score"):
+            raise BadOption(
+                f"drafter 'lm': lm is a {type(self.lm).__name__}; make the drafter with draft_model(model, target)"
+            )
         return Chains(self, sessions, target.vocab)
 
 
@@ -103,6 +106,7 @@ class Chains:
         readable = [row for row, obstacle in enumerate(obstacles) if obstacle is None]
         self._readers = {row: _Reader(sessions[row], slot, options.k) for slot, row in enumerate(readable)}
         self._cache = self._lm.open([sessions[row].prompt for row in readable])
+        read(self._lm, self._cache, {reader.slot: reader.session.tokens[:-1] for reader in self._readers.values()})
         for row, obstacle in enumerate(obstacles):
             if obstacle is not None:
                 self._warn(row, obstacle)
@@ -153,19 +157,18 @@ class Chains:
         return unread[taken:]
 
     def _catch_up(self, chains: Sequence[_Chain]) -> None:
-        while late := [chain for chain in chains if len(chain.feed) > CHUNK]:
-            self._run([(chain.reader, chain.feed[:CHUNK]) for chain in late], logits=False)
-            for chain in late:
-                chain.feed = self._settle(chain.reader)
+        late = [chain for chain in chains if len(chain.feed) > LAG]
+        read(self._lm, self._cache, {chain.reader.slot: chain.feed[:-1] for chain in late})
+        for chain in late:
+            chain.feed = chain.feed[-1:]
 
-    def _run(self, work: Sequence[tuple[_Reader, Sequence[int]]], logits: bool = True) -> list[Scores]:
+    def _run(self, work: Sequence[tuple[_Reader, Sequence[int]]]) -> list[Scores]:
         """One pass of the draft model: each session's tokens behind what it was last fed."""
         rows = []
         for reader, feed in work:
-            start = len(reader.ahead)
+            rows.append(Row.chain(reader.slot, feed, start=len(reader.ahead)))
             reader.ahead += feed
-            rows.append(Row(reader.slot, tuple(feed), tuple(range(start - 1, len(reader.ahead) - 1)), start=start))
-        return self._lm.score(self._cache, rows, logits=logits)
+        return self._lm.score(self._cache, rows)
 
     def _extend(self, chain: _Chain, raw: Tensor) -> bool:
         """Draw the chain's next token from raw [V of the drafter] logits; False where the chain ends."""
@@ -204,5 +207,5 @@ class Chains:
 
 def _widen(logits: Tensor, vocab: int) -> Tensor:
     """[V of the drafter] logits over the target's `vocab` ids: those it does not share are cut off or impossible."""
-    missing = max(0, vocab - len(logits))
-    return torch.nn.functional.pad(logits[:vocab], (0, missing), value=-torch.inf)
+    missing = vocab - len(logits)
+    return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits[:vocab]

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import BadOption
+from ..errors import BadOption, check_count
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import EMPTY, Budget, Draft, Scores, Verdict
-from . import check_count
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Ngram:
     name = "ngram"
 
     def __post_init__(self) -> None:
-        check_count("ngram", k=self.k, min_match=self.min_match, max_match=self.max_match)
+        for option in ("k", "min_match", "max_match"):
+            check_count(f"drafter 'ngram': {option}", getattr(self, option), 1)
         if self.min_match > self.max_match:
             raise BadOption(
                 f"drafter 'ngram': min_match={self.min_match} exceeds max_match={self.max_match}; "

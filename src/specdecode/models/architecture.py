@@ -29,6 +29,8 @@ def refuse_unservable(model: Any, config: Any) -> None:
         raise Incompatible(
             f"{name} is an encoder-decoder model; only decoder-only models are served: load such a model"
         )
+    if model.get_output_embeddings() is None:
+        raise Incompatible(f"{name} has no language-model head: load it with AutoModelForCausalLM")
     foreign = sorted(set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS)
     if foreign or getattr(model, "_is_stateful", False):
         raise CannotRollBack(

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
+from ..errors import Incompatible
+
 NAME = "tree_sdpa"
 
 
@@ -27,11 +29,15 @@ def grouped_attention(
     dropout: float = 0.0,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """query [B, G * H, T, D], key and value [B, H, S, D], mask [B, 1, T, S] bool -> [B, T, G * H, D]."""
+    """query [B, G * H, T, D], key and value [B, H, S, D], mask [B, 1, T, S] bool -> [B, T, G * H, D].
+
+    Raises Incompatible for attention that is more than that."""
     unknown = [name for name in ("softcap", "position_bias", "s_aux") if others.get(name) is not None]
-    assert not unknown, (
-        f"{type(module).__name__} needs {unknown} in its attention: load it with attn_implementation='eager'"
-    )
+    if unknown:
+        raise Incompatible(
+            f"{type(module).__name__} needs {', '.join(unknown)} in its attention: "
+            "load it with attn_implementation='eager'"
+        )
     b, heads, t, d = query.shape
     groups = heads // key.shape[1]
     if attention_mask is None:  # how upstream's own mask code says "plain causal"

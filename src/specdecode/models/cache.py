@@ -65,11 +65,6 @@ class SlotCache:
         self._lengths[row] = length + len(path)
         self._scratch[row] = ()
 
-    def rewind(self, row: int, length: int) -> None:
-        assert 0 <= length <= self._lengths[row], f"cannot rewind row {row} from {self._lengths[row]} to {length}"
-        self._lengths[row] = length
-        self._scratch[row] = ()
-
     def release(self, row: int) -> None:
         self._released.add(row)
 

@@ -29,8 +29,8 @@ from .pretrained import read_model, read_tokenizer, reason
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-VERSION = 1  # of the converted folder: raise it when `convert` writes something else
-MANIFEST = "manifest.json"  # {file: [bytes, sha256 of its first HEAD bytes, sha256]}, written last
+VERSION = 2  # of the converted folder: raise it when `convert` writes something else
+MANIFEST = "manifest.json"  # {file: [bytes, sha256 of its first HEAD bytes]}, written last
 HEAD = 1 << 22
 
 # Vocabularies (`tokenizer.ggml.pre`) whose merges were learned with every digit apart.
@@ -82,19 +82,19 @@ def convert(source: Path, folder: Path) -> None:
         ) from error
 
 
-def fault(folder: Path, *, thorough: bool = False) -> str | None:
+def fault(folder: Path) -> str | None:
     """What is wrong with a converted folder, naming the file, or None.
 
-    Compares every file's size and first bytes, which costs a few milliseconds; `thorough` compares all bytes."""
+    Compares every file's size and first bytes, which costs a few milliseconds."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        entries = [(folder / name, size, head, whole) for name, (size, head, whole) in manifest.items()]
-        for path, size, head, whole in entries:
+        entries = [(folder / name, size, head) for name, (size, head) in manifest.items()]
+        for path, size, head in entries:
             found = path.stat().st_size
             if found != size:
                 return f"{path.name} has {found} bytes, not {size}"
-            if _sha256(path, HEAD) != head or (thorough and _sha256(path) != whole):
+            if _sha256(path, HEAD) != head:
                 return f"{path.name} has changed since it was written"
     except FileNotFoundError:
         return f"{path.name} is missing"
@@ -169,7 +169,7 @@ def _split_digits(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _write_manifest(folder: Path) -> None:
-    entries = {path.name: (path.stat().st_size, _sha256(path, HEAD), _sha256(path)) for path in folder.iterdir()}
+    entries = {path.name: (path.stat().st_size, _sha256(path, HEAD)) for path in folder.iterdir()}
     (folder / MANIFEST).write_text(json.dumps(entries, indent=1), encoding="utf-8")
 
 

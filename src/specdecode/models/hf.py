@@ -12,15 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, OutOfContext
 from ..tree import ancestor_mask, depths
 from ..types import Prompt, Row, Scores
 from . import stack
 from .architecture import PROBE_PREFIX, PROBE_TREE, TESTED, cache_argument, layer_kinds, prove_tree, refuse_unservable
 from .cache import PassCache, SlotCache
-from .lm import Cache, Capabilities
-
-PREFILL_CHUNK = 512  # tokens: bounds the memory of a prefill's mask and activations
+from .lm import Cache, Capabilities, check_prompt, read
 
 
 class HFModel:
@@ -28,8 +25,6 @@ class HFModel:
 
     vocab: how many ids may be drafted or emitted; None takes the width of the logits (a tokenizer's size cuts padding).
     Raises CannotRollBack for recurrent models and Incompatible for others that cannot be served, naming the reason."""
-
-    capabilities = Capabilities()
 
     def __init__(self, model: Any, vocab: int | None = None) -> None:
         config = model.config.get_text_config(decoder=True)
@@ -42,27 +37,19 @@ class HFModel:
         width = model.get_output_embeddings().weight.shape[0]
         self.vocab = min(width, vocab or width)
         self.context = getattr(config, "max_position_embeddings", None) or 1 << 30
-        self.n_layers = config.num_hidden_layers
+        self.n_layers: int = config.num_hidden_layers
+        self._layers = stack.find(model, self.n_layers)
+        found = self._layers is not None
+        self.capabilities = Capabilities(taps=found, layers=found)
         if config.model_type not in TESTED:
-            cache = self.open([Prompt((*PROBE_PREFIX, 0))])
+            cache = self.open([Prompt(PROBE_PREFIX)])
+            read(self, cache, {0: PROBE_PREFIX})
             prove_tree(model, self.score(cache, [Row(0, *PROBE_TREE)])[0].logits)
 
     def open(self, prompts: Sequence[Prompt]) -> SlotCache:
         for prompt in prompts:
-            self._check(prompt)
-        cache = SlotCache(len(prompts))
-        waiting = [prompt.ids[:-1] for prompt in prompts]  # the newest token is scored by the first step
-        while any(waiting):
-            rows = [
-                Row(i, ids[:PREFILL_CHUNK], tuple(range(-1, min(len(ids), PREFILL_CHUNK) - 1)))
-                for i, ids in enumerate(waiting)
-                if ids
-            ]
-            self.score(cache, rows, logits=False)
-            for row in rows:
-                cache.keep(row.index, range(len(row.tokens)))
-            waiting = [ids[PREFILL_CHUNK:] for ids in waiting]
-        return cache
+            check_prompt(prompt, self.vocab, self.context)
+        return SlotCache(len(prompts))
 
     @torch.no_grad()
     def score(
@@ -78,7 +65,10 @@ class HFModel:
         cache.compact()
         batch = _Batch(cache, rows, self.device)
         plan = stack.Plan(layers, taps, batch.hidden(rows))
-        model = self.model if plan.is_whole else stack.view(self.model, self.n_layers, plan)
+        model = self.model
+        if not plan.is_whole:
+            assert self._layers is not None, "taps and layer subsets are offered by `capabilities` only"
+            model = stack.view(model, self._layers, plan)
         inputs: dict[str, Any] = {
             "position_ids": batch.positions,
             "attention_mask": self._mask(batch),
@@ -98,24 +88,6 @@ class HFModel:
             cache.wrote(index, tree)
         spans = [(batch.places[row.index], len(row.tokens)) for row in rows]
         return [Scores(out[b, :m], {layer: hidden[b, :m] for layer, hidden in plan.tapped.items()}) for b, m in spans]
-
-    def embeddings(self) -> Tensor:
-        weight: Tensor = self.model.get_input_embeddings().weight
-        return weight[: self.vocab]
-
-    def _check(self, prompt: Prompt) -> None:
-        if not prompt.ids:
-            raise BadInput("the prompt is empty: give at least one token (a chat template or a BOS token makes one)")
-        if len(prompt.ids) >= self.context:
-            raise OutOfContext(
-                f"the prompt has {len(prompt.ids)} tokens but the model's context holds {self.context}, one for "
-                "the answer: shorten the prompt"
-            )
-        worst = max(prompt.ids, key=lambda i: i if i >= 0 else self.vocab - i)
-        if not 0 <= worst < self.vocab:
-            raise BadInput(
-                f"the prompt holds token id {worst}, but ids run from 0 to {self.vocab - 1}: wrong tokenizer?"
-            )
 
     def _mask(self, batch: _Batch) -> Tensor | dict[str, Tensor]:
         """[B, 1, T, S] for a model of one kind of layer, else a dict of them by kind, as such models expect it."""

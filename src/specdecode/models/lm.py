@@ -1,14 +1,18 @@
-"""The protocol every model meets, whatever runs it. Knows no draft source, rule, sampling or text."""
+"""The protocol every model meets, and what all of them do alike: check prompts, read tokens into a cache.
+
+Knows no runtime, draft source, rule, sampling or text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
-
+from ..errors import BadInput, OutOfContext
 from ..types import Prompt, Row, Scores
+
+CHUNK = 512  # tokens of a row in one pass of `read`: bounds the memory of its mask and activations
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,6 @@ class Cache(Protocol):
         commits."""
         ...
 
-    def rewind(self, row: int, length: int) -> None:
-        """Make the first `length` tokens of `row` the committed prefix again (length <= lengths[row])."""
-        ...
-
     def release(self, row: int) -> None:
         """The session of `row` has ended; its memory may be reused and it is never scored again."""
         ...
@@ -57,9 +57,9 @@ class LM(Protocol):
     capabilities: Capabilities
 
     def open(self, prompts: Sequence[Prompt]) -> Cache:
-        """A cache of len(prompts) rows (none is allowed) that holds every prompt but its newest token.
+        """An empty cache with a row for each prompt (none is allowed), to be filled by `read`.
 
-        Raises BadInput for an empty prompt and OutOfContext for one that does not fit, before any pass."""
+        Raises BadInput for an empty prompt and OutOfContext for one that does not fit (`check_prompt`)."""
         ...
 
     def score(
@@ -79,6 +79,26 @@ class LM(Protocol):
         The nodes stay uncommitted behind each row's prefix until `cache.keep`."""
         ...
 
-    def embeddings(self) -> Tensor:
-        """[V, D] the input embedding matrix (read only)."""
-        ...
+
+def check_prompt(prompt: Prompt, vocab: int, context: int) -> None:
+    """Raises BadInput for a prompt that is empty or holds ids outside the vocabulary, OutOfContext for one too long."""
+    if not prompt.ids:
+        raise BadInput("the prompt is empty: give at least one token (a chat template or a BOS token makes one)")
+    if len(prompt.ids) >= context:
+        raise OutOfContext(
+            f"the prompt has {len(prompt.ids)} tokens but the model's context holds {context}, one for the answer: "
+            "shorten the prompt"
+        )
+    strange = next((token for token in prompt.ids if not 0 <= token < vocab), None)
+    if strange is not None:
+        raise BadInput(f"the prompt holds token id {strange}, but ids run from 0 to {vocab - 1}: wrong tokenizer?")
+
+
+def read(lm: LM, cache: Cache, tokens: Mapping[int, Sequence[int]]) -> None:
+    """Commit {row: tokens} behind the rows' prefixes, together, in as few passes as CHUNK allows and without logits."""
+    done = 0
+    while rows := [Row.chain(index, ids[done : done + CHUNK]) for index, ids in tokens.items() if len(ids) > done]:
+        lm.score(cache, rows, logits=False)
+        for row in rows:
+            cache.keep(row.index, range(len(row.tokens)))
+        done += CHUNK

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import BadOption, Incompatible, LoadError
-from . import embedded, gguf
+from . import attention, embedded, gguf
 from .pretrained import read_model, read_tokenizer, reason
 
 if TYPE_CHECKING:
@@ -61,21 +61,33 @@ def load_pretrained(
     return Loaded(model, tokenizer, eos_ids(model, tokenizer), name)
 
 
-def check_same_tokenizer(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> int:
-    """How many ids, counted from 0, the two tokenizers share: ids below it may be drafted and verified as they are.
+def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The floating-point type called `dtype`."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise BadOption(f"dtype {dtype!r} is no floating-point type; use float32, bfloat16 or float16")
+    return found
 
-    Every id that both define must stand for the same token. One of them may go on where the other ends (padding, tokens
-    added later): its further ids are never drafted. How text is split does not matter, nor which token ends a sequence.
-    Raises Incompatible, naming the first id that differs."""
+
+def speed_up(hf_model: Any) -> None:
+    """Let a model of our own loading attend to draft trees without copying its keys out to every query head."""
+    config = hf_model.config.get_text_config(decoder=True)
+    soft_capped = getattr(config, "attn_logit_softcapping", None) is not None
+    if config._attn_implementation == "sdpa" and not soft_capped:
+        hf_model.set_attn_implementation(attention.register())
+
+
+def check_same_tokenizer(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> None:
+    """Every id that both tokenizers define must stand for the same token. One of them may go on where the other ends
+    (padding, tokens added later): its further ids are never drafted. How text is split does not matter, nor which token
+    ends a sequence. Raises Incompatible, naming the first id that differs."""
     ours, theirs = _tokens(target), _tokens(drafter)
-    shared = min(max(ours), max(theirs)) + 1
-    for i in range(shared):
+    for i in range(min(max(ours), max(theirs)) + 1):
         if ours.get(i) != theirs.get(i):
             raise Incompatible(
                 f"the drafter's tokenizer is not the target's: id {i} is {ours.get(i)!r} in {_label(target)} but "
                 f"{theirs.get(i)!r} in {_label(drafter)}; choose a drafter of the target's family"
             )
-    return shared
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -91,7 +103,9 @@ def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple
 def _from_pair(pair: tuple[Any, ...]) -> Loaded:
     if len(pair) != 2 or not hasattr(pair[0], "config") or not hasattr(pair[1], "get_vocab"):
         found = ", ".join(type(part).__name__ for part in pair)
-        raise LoadError(f"cannot load ({found}): give transformers' own objects, as a (model, tokenizer) pair")
+        raise LoadError(
+            f"cannot load ({found}): give a model of transformers, and the tokenizer too: load(model, tokenizer=...)"
+        )
     model, tokenizer = pair
     name = Path(getattr(model.config, "_name_or_path", "") or type(model).__name__).name
     return Loaded(model.eval(), tokenizer, eos_ids(model, tokenizer), name)
@@ -103,7 +117,7 @@ def _locate(source: str | Path | None) -> tuple[Path, str]:
         return gguf.converted(embedded.find()), embedded.NAME
     if not isinstance(source, str | Path):
         found = type(source).__name__
-        raise LoadError(f"cannot load a {found}: give a folder, a hub id, a GGUF file or a (model, tokenizer) pair")
+        raise LoadError(f"cannot load a {found}: give a folder, a hub id, a GGUF file, or load(model, tokenizer=...)")
     path = Path(source).expanduser()
     if path.suffix == ".gguf":
         return gguf.converted(path), path.stem

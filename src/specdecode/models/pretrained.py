@@ -82,7 +82,7 @@ def read_model(
     if misfit:
         raise LoadError(
             f"the weights in {what} do not match its config: {misfit}; "
-            "repair the files, or load the model yourself and pass (model, tokenizer)"
+            "repair the files, or load the model yourself and give it to load(model, tokenizer=...)"
         )
     return model
 

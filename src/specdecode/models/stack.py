@@ -11,8 +11,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import Incompatible
-
 
 class Plan:
     """What one pass wants of the stack.
@@ -64,11 +62,8 @@ class _Stage(nn.Module):
         return hidden_states
 
 
-def view(model: nn.Module, n_layers: int, plan: Plan) -> Any:
-    """A model that shares `model`'s weights and runs under `plan`, once.
-
-    Raises Incompatible when the stack of decoder layers cannot be told apart."""
-    path = find(model, n_layers)
+def view(model: nn.Module, path: str, plan: Plan) -> Any:
+    """A model that shares `model`'s weights and runs the layers at `path` under `plan`, once."""
     top = parent = _shallow(model)
     *owners, last = path.split(".")
     for name in owners:
@@ -81,19 +76,13 @@ def view(model: nn.Module, n_layers: int, plan: Plan) -> Any:
     return top
 
 
-def find(model: nn.Module, n_layers: int) -> str:
-    """The dotted name of the model's list of decoder layers."""
+def find(model: nn.Module, n_layers: int) -> str | None:
+    """The dotted name of the model's list of decoder layers; None where it cannot be told apart."""
     lists: list[str] = [
-        n for n, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers and "." in n
+        name for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers and "." in name
     ]
-    outer = [n for n in lists if not any(n.startswith(other + ".") for other in lists)]
-    if len(outer) != 1:
-        found = ", ".join(outer) or "none"
-        raise Incompatible(
-            f"{type(model).__name__}: cannot tell which list of {n_layers} layers is the decoder stack (found "
-            f"{found}): hidden-state taps and layer subsets are not available on this architecture"
-        )
-    return outer[0]
+    outer = [name for name in lists if not any(name.startswith(other + ".") for other in lists)]
+    return outer[0] if len(outer) == 1 else None
 
 
 def _shallow(module: nn.Module) -> nn.Module:

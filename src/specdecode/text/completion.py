@@ -23,7 +23,8 @@ class Completion:
     seed:          what its noise was made from; with it, and the same rule, the text comes out again. None if greedy.
     drafter, rule: names of what decoded it.
     prefill_s:     seconds in which the prompt was read, those of a batch together; not part of decode_s.
-    decode_s:      seconds from then to its last token, without the time a consumer of the stream took.
+    decode_s:      seconds from then to its last token, without turning ids into text and the time a consumer of the
+                   stream took.
     """
 
     text: str

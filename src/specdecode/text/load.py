@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..drafters import Drafter, make_drafter
 from ..errors import BadOption
-from ..models import attention
 from ..models.hf import HFModel
-from ..models.loading import check_same_tokenizer, load_pretrained
+from ..models.loading import as_dtype, check_same_tokenizer, load_pretrained, speed_up
 from .model import Model
+
+if TYPE_CHECKING:
+    import torch
 
 
 def load(
@@ -25,7 +25,7 @@ def load(
     """A Model ready to be asked.
 
     source:    None for the default model, a folder, hub id or .gguf file, or a loaded transformers model, which is used
-               as it is.
+               as it is (put into eval mode).
     tokenizer: that of a loaded model.
     dtype:     None is float32 on a CPU, and the checkpoint's own elsewhere.
     device:    None is the CPU.
@@ -35,7 +35,7 @@ def load(
         raise BadOption("tokenizer belongs to a loaded model; a model loaded by name brings its own")
     loaded = load_pretrained(source if named else (source, tokenizer), dtype=as_dtype(dtype), device=device)
     if named:
-        _speed_up(loaded.hf_model)
+        speed_up(loaded.hf_model)
     ids = loaded.tokenizer.get_vocab().values()
     return Model(HFModel(loaded.hf_model, vocab=1 + max(ids)), loaded.tokenizer, loaded.eos_ids, loaded.name)
 
@@ -52,24 +52,11 @@ def draft_model(
     """The drafter "lm": a smaller model that drafts for `target`. source: a Model, or anything that `load` takes.
     options: the drafter's own, such as k.
 
-    Raises BadOption for an option that does not exist, and Incompatible for a model with another tokenizer."""
+    Raises BadOption for an option that does not exist or that a Model cannot be given any more, and Incompatible for a
+    model with another tokenizer."""
+    if isinstance(source, Model) and (tokenizer, dtype, device) != (None, None, None):
+        raise BadOption("tokenizer, dtype and device belong to a model still to be loaded; this one keeps its own")
     make_drafter("lm", lm=None, **options)  # options are refused before anything is loaded
     model = source if isinstance(source, Model) else load(source, tokenizer=tokenizer, dtype=dtype, device=device)
     check_same_tokenizer(target.tokenizer, model.tokenizer)
     return make_drafter("lm", lm=model.lm, **options)
-
-
-def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The floating-point type called `dtype`."""
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
-        raise BadOption(f"dtype {dtype!r} is no floating-point type; use float32, bfloat16 or float16")
-    return found
-
-
-def _speed_up(hf_model: Any) -> None:
-    """Let a model of our own loading attend to draft trees without copying its keys out to every query head."""
-    config = hf_model.config.get_text_config(decoder=True)
-    soft_capped = getattr(config, "attn_logit_softcapping", None) is not None
-    if config._attn_implementation == "sdpa" and not soft_capped:
-        hf_model.set_attn_implementation(attention.register())

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
 
-from ..errors import BadInput, BadOption
+from ..errors import BadInput, BadOption, check_count
 from ..models.lm import LM
 from ..sampling import Sampling, sample_seed
 from .chat import Messages, apply_template, has_template
@@ -63,8 +63,7 @@ class Model:
         ids, (law,) = self.encode(cast("Text", prompt)), _laws(request.sampling, 1)
         if n is None:
             return self._run([ids], [law], request)[0]
-        if type(n) is not int or n < 1:
-            raise BadOption(f"n={n!r} is not a whole number of samples; give at least 1")
+        check_count("n", n, 1)
         return self._run([ids] * n, _samples(law, n), request)
 
     def stream(self, prompt: Text, **options: Unpack[Options]) -> Iterator[Piece]:
@@ -77,7 +76,8 @@ class Model:
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> Completion:
         """The assistant's next turn after `messages`: {"role", "content"} mappings, or one string of the user's."""
-        return self.generate(self.chat_prompt(messages), **options)
+        request = Request.of(**options)
+        return self._run([self.chat_prompt(messages)], _laws(request.sampling, 1), request)[0]
 
     @property
     def has_chat_template(self) -> bool:
@@ -117,12 +117,11 @@ def _is_many(prompt: Text | Sequence[Text]) -> TypeGuard[Sequence[Text]]:
 
 
 def _laws(sampling: Sampling | Sequence[Sampling], rows: int) -> list[Sampling]:
-    """One sampling a row. Rows of a batch that share one get their own copies of its (stateful) processors."""
-    if not isinstance(sampling, Sampling):
-        if len(sampling) != rows:
-            raise BadOption(f"{len(sampling)} samplings for {rows} prompts; give one, or one a prompt")
-        return list(sampling)
-    return [sampling] + [_twin(sampling) for _ in range(rows - 1)]
+    """One sampling a row, each with its own copies of the (stateful) processors: the user's stay as they are."""
+    laws = [sampling] * rows if isinstance(sampling, Sampling) else list(sampling)
+    if len(laws) != rows:
+        raise BadOption(f"{len(laws)} samplings for {rows} prompts; give one, or one a prompt")
+    return [replace(law, processors=copy.deepcopy(law.processors)) for law in laws]
 
 
 def _samples(sampling: Sampling, n: int) -> list[Sampling]:
@@ -130,7 +129,3 @@ def _samples(sampling: Sampling, n: int) -> list[Sampling]:
     if first.seed is None:
         return _laws(first, n)
     return [replace(law, seed=sample_seed(first.seed, i)) for i, law in enumerate(_laws(first, n))]
-
-
-def _twin(sampling: Sampling) -> Sampling:
-    return replace(sampling, processors=copy.deepcopy(sampling.processors)) if sampling.processors else sampling

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import Any, TypedDict
 
 from ..constraints import Filters
-from ..drafters import Drafter, make_drafter
-from ..errors import BadOption
+from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
+from ..errors import BadOption, check_count
 from ..models.lm import LM
 from ..sampling import Argmax, Keyed, Noise, Sampling, Stream, fresh_seed
 from ..session import Session
@@ -29,7 +30,7 @@ class Limits:
     """Where an answer ends.
 
     max_new_tokens: the most new tokens; fewer where the model's context is full before.
-    min_new_tokens: the model's end tokens are forbidden until then. Stop strings are not held back by it.
+    min_new_tokens: the model's end tokens are forbidden until then, and stop_ids do not end it. Stop strings do.
     stop:           strings that end the answer; a single one may be given as it is.
     stop_ids:       token ids that end it, beside the model's own end tokens.
     include_stop:   whether the text keeps the stop string. The ids always keep the token that completed it.
@@ -50,8 +51,7 @@ class Limits:
             if not isinstance(stop, str) or not stop:
                 raise BadOption(f"stop={stop!r} is not a non-empty string; give one, or none at all")
         for token in self.stop_ids:
-            if type(token) is not int or token < 0:
-                raise BadOption(f"stop_ids holds {token!r}, which is no token id; give integers of at least 0")
+            check_count("stop id", token, 0)
         Stopping(self.max_new_tokens, self.min_new_tokens)  # refuses counts that are none
 
 
@@ -75,13 +75,27 @@ class Request:
               speculation or without). Greedy rows are always decoded by "greedy", unless the rule is a lossy one.
     sampling: the law to draw from; a sequence gives each prompt of a list its own.
     limits:   where the answer ends.
-    logprobs: how many alternatives to report for each token; 0 reports the token's own log-probability alone."""
+    logprobs: how many alternatives to report for each token; 0 reports the token's own log-probability alone.
+    Raises BadOption for a value of the wrong kind."""
 
-    drafter: str | Drafter | None = "ngram"
+    drafter: str | Drafter | None = DEFAULT
     rule: str | Verifier | None = None
     sampling: Sampling | Sequence[Sampling] = field(default_factory=Sampling)
     limits: Limits = field(default_factory=Limits)
     logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if hasattr(self.drafter, "generate"):
+            raise BadOption("drafter: a Model is none by itself; make one of it: drafter=draft_model(model, target)")
+        if isinstance(self.drafter, str) and self.drafter in DRAFTERS and DRAFTERS[self.drafter].needs:
+            raise BadOption(f"drafter {self.drafter!r} is made of a model: drafter=draft_model(model, target)")
+        _check_kind("drafter", self.drafter, "a name, what make_drafter returned, or None", str, Drafter, NoneType)
+        _check_kind("rule", self.rule, "a name, what make_rule returned, or None", str, Verifier, NoneType)
+        _check_kind("limits", self.limits, "Limits(...)", Limits)
+        for law in self.sampling if isinstance(self.sampling, Sequence) else [self.sampling]:
+            _check_kind("sampling", law, "Sampling(...), or one a prompt", Sampling)
+        if self.logprobs is not None:
+            check_count("logprobs", self.logprobs, 0)
 
     @classmethod
     def of(cls, *, max_new_tokens: int | None = None, **options: Any) -> Request:
@@ -141,10 +155,6 @@ def open_session(
     return session, rule
 
 
-def rule_name(rule: Verifier) -> str:
-    return type(rule).__name__.lower()
-
-
 def seeded(sampling: Sampling) -> Sampling:
     """`sampling` with a seed of its own where it will need one and has none."""
     return sampling if sampling.greedy or sampling.seed is not None else replace(sampling, seed=fresh_seed())
@@ -155,12 +165,17 @@ def make_noise(rule: Verifier, sampling: Sampling, vocab: int) -> Noise:
     if sampling.greedy:
         return Argmax()
     assert sampling.seed is not None
-    return Keyed(sampling.seed, vocab) if isinstance(rule, Coupled) else Stream(sampling.seed)
+    return Keyed(sampling.seed, vocab) if rule.keyed else Stream(sampling.seed)
+
+
+def _check_kind(name: str, value: object, wanted: str, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        raise BadOption(f"{name}: {type(value).__name__} will not do; give {wanted}")
 
 
 def _check_ids(stop_ids: Sequence[int], logprobs: int | None, vocab: int) -> None:
     for token in stop_ids:
         if token >= vocab:
             raise BadOption(f"stop id {token} is not one of the model's: ids run from 0 to {vocab - 1}")
-    if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= vocab):
-        raise BadOption(f"logprobs={logprobs!r} is not a number of alternatives; give 0 to {vocab}, or None")
+    if logprobs is not None and logprobs > vocab:
+        raise BadOption(f"logprobs={logprobs} asks for more alternatives than there are ids; give at most {vocab}")

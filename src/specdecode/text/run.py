@@ -17,7 +17,7 @@ from ..session import Session
 from ..verify import Verifier
 from .completion import Completion, Piece
 from .detokenize import Decoder
-from .request import Request, open_session, rule_name
+from .request import Request, open_session
 from .stops import Writer
 
 
@@ -58,7 +58,7 @@ class Run:
         self._decode_s = 0.0
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
-        """(row, piece) pairs until every row has ended. The time between two of them is nobody's decode time."""
+        """(row, piece) pairs until every row has ended. Decode time is that of the engine's steps alone."""
         while self._generation.active:
             started = perf_counter()
             emissions = self._generation.step()
@@ -94,7 +94,7 @@ class Run:
             logprobs=None if session.top_logprobs is None else tuple(session.logprobs),
             seed=row.sampling.seed,
             drafter=self._drafter_name,
-            rule=rule_name(row.rule),
+            rule=row.rule.name,
             metrics=Metrics.from_records(session.records),
             prefill_s=self._generation.prefill_s,
             decode_s=self._decode_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -19,14 +19,19 @@ class Rows(Protocol):
     def __getitem__(self, row: int) -> Tensor: ...
 
 
+@runtime_checkable
 class Verifier(Protocol):
-    """verify is pure: its inputs are unchanged, and `noise` is its only source of chance.
+    """A rule, with its options. Immutable: one rule serves any number of generations at once."""
 
-    position: the absolute index, in the session's token list, of the token that row 0 decides."""
+    name: str
+    lossless: bool  # whether what it emits follows the target's law
+    keyed: bool  # whether it wants noise that depends on seed and position alone (sampling.Keyed)
 
-    lossless: bool
+    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
+        """Pure: the inputs are unchanged, and `noise` is the only source of chance.
 
-    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict: ...
+        position: the absolute index, in the session's token list, of the token that row 0 decides."""
+        ...
 
 
 RULES = Table(

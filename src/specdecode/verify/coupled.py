@@ -28,7 +28,7 @@ class Coupled:
     Daliri, Musco and Suresh 2024 (2408.07978), "Coupling without Communication and Drafter-Invariant Speculative
     Decoding". On trees: the walk of SpecInfer (2305.09781) along these draws."""
 
-    lossless = True
+    name, lossless, keyed = "coupled", True, True
 
     def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
         """rows: [n + 1, V] the target's laws. The guarantee of one text a seed needs position-keyed `noise`; with any

@@ -20,7 +20,7 @@ class Greedy:
     Stern et al. 2018 (1811.03115) section 3; Xia et al. 2023 (2203.16487); on trees the greedy walk of SpecInfer,
     Miao et al. 2024 (2305.09781) Algorithm 2."""
 
-    lossless = True
+    name, lossless, keyed = "greedy", True, False
 
     def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
         """rows: [n + 1, V] the target's laws. `noise` and `position` are not used."""

@@ -31,7 +31,7 @@ class Rejection:
     The law D of a child:
     - drawn with replacement: its q (SpecInfer, Miao et al. 2024, 2305.09781, Algorithm 2);
     - drawn without: its q, less the tokens of earlier siblings drawn from the same law (Sequoia, Chen et al. 2024,
-      2402.12374, Algorithm 2). Laws are told apart by tensor identity;
+      2402.12374, Algorithm 2). Laws are told apart by the memory they stand in;
     - chosen, not drawn (law None): all mass on its token, so it is accepted with probability R(x), else R(x) becomes 0.
       So is a token that its stated law could not have drawn.
     The kinds may be mixed among siblings. One drawn child a node is Leviathan et al. 2023 (2211.17192) Algorithm 1 and
@@ -39,7 +39,7 @@ class Rejection:
 
     `noise` must be independent of the draws that made the draft, as successive draws of sampling.Stream are."""
 
-    lossless = True
+    name, lossless, keyed = "rejection", True, False
 
     def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
         """rows: [n + 1, V] the target's laws, logits up to a constant; -inf is probability 0."""
@@ -73,13 +73,14 @@ def _accept_one(draft: Draft, siblings: list[int], logits: Tensor, noise: Noise)
 
 
 def _law_of(draft: Draft, node: int, laws: dict[int, Tensor], like: Tensor) -> Tensor | None:
-    """[V] the law D of `node`, None for all mass on its token. laws: what remains of each law, by its identity."""
+    """[V] the law D of `node`, None for all mass on its token. laws: what remains of each, by its address."""
     stated = draft.law(node)
     if stated is None:
         return None
-    if id(stated) not in laws:
-        laws[id(stated)] = stated.to(like).softmax(-1)
-    law = laws[id(stated)]
+    address = stated.data_ptr()
+    if address not in laws:
+        laws[address] = stated.to(like).softmax(-1)
+    law = laws[address]
     return law if law[draft.tokens[node]] > 0 else None
 
 
