@@ -67,8 +67,6 @@ class Generation:
         drafted = perf_counter()
         asked = [Row.of(row, s.newest, draft) for row, s, draft in zip(rows, sessions, drafts, strict=True)]
         scores = self._lm.score(self._cache, asked, taps=self._drafting.taps)
-        for session, score in zip(sessions, scores, strict=True):
-            _check_finite(score.logits, session)
         scored = perf_counter()
         verdicts = [self._settle(*each) for each in zip(rows, drafts, scores, strict=True)]
         seconds = (drafted - started, scored - drafted, perf_counter() - started)
@@ -85,6 +83,7 @@ class Generation:
         laws = session.filters.rows(scores.logits, session.tokens, draft)
         verdict = self._rules[row].verify(draft, laws, session.noise, session.position)
         verdict, reason = session.stopping.clip(verdict, session.new_tokens)
+        _check_finite(scores.logits[list(verdict.nodes)], session)  # drafts that were not taken may be odd
         session.filters.commit(laws, verdict.path)
         self._cache.keep(row, verdict.nodes)
         session.tokens.extend(verdict.tokens)
@@ -100,7 +99,7 @@ class Generation:
 
 
 def _check_finite(logits: Tensor, session: Session) -> None:
-    """The largest logit of every node must be a number; -inf elsewhere is a model's way to forbid a token."""
+    """The largest logit of a token's row must be a number; -inf elsewhere is a model's way to forbid a token."""
     if not torch.isfinite(logits.amax(-1)).all():
         raise NumericalError(
             f"the model returned NaN or infinite logits after {len(session.tokens)} tokens: its weights are damaged or "

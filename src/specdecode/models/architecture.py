@@ -6,6 +6,7 @@ Reads configurations and signatures, and compares logits; knows no draft and no 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +20,13 @@ ATTENTION_KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
 MASKED_BACKENDS = {"sdpa", "eager", TREE_SDPA}  # those that honour a 4-D mask; flash and flex kernels do not
 TESTED = {"llama", "qwen2", "mistral", "gpt2", "gemma2", "gemma3_text"}  # our own test suite runs these
 
-PROBE_PREFIX = (1, 2, 3)
-PROBE_TREE = ((4, 5, 6, 7), (-1, 0, 0, 2))  # tokens and parents: a root with two children, one of which has a child
+PREFIXES = ((1, 2), (3, 4, 5, 6, 7, 8, 9))  # two rows of a probe, of different lengths
+TREE = ((2, 3, 4, 5), (-1, 0, 0, 2))  # tokens and parents: a root with two children, one of which has a child
+
+# What a model may raise that cannot take rows, trees or positions as they are given here.
+REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, NotImplementedError)
+
+Probe = Callable[[Sequence[tuple[int, ...]], tuple[int, ...], tuple[int, ...]], list[Tensor]]
 
 
 def refuse_unservable(model: Any, config: Any) -> None:
@@ -43,8 +49,22 @@ def refuse_unservable(model: Any, config: Any) -> None:
             f"{name} runs the attention backend '{backend}', which ignores the tree mask: "
             "load it with attn_implementation='sdpa' or 'eager'"
         )
+    if "longrope" in _rope_types(config):
+        raise Incompatible(
+            f"{name} uses 'longrope', whose position embedding changes with the longest row of a pass: "
+            "load another architecture"
+        )
+    if "local" in getattr(config, "attention_layers", ()):
+        raise Incompatible(f"{name} has local layers with a mask of their own: load another architecture")
     if "position_ids" not in inspect.signature(model.forward).parameters:
         raise Incompatible(f"{name} takes no position_ids, which draft trees need: load another architecture")
+
+
+def _rope_types(config: Any) -> set[str]:
+    """The kinds of rotary embedding of the stack; models with several kinds of layers name one for each."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    each = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    return {entry["rope_type"] for entry in each if "rope_type" in entry}
 
 
 def cache_argument(model: Any) -> str:
@@ -64,18 +84,30 @@ def layer_kinds(config: Any) -> dict[str, int | None]:
     return {kind: sizes[kind] for kind in dict.fromkeys(kinds)}
 
 
-def prove_tree(model: Any, logits: Tensor) -> None:
-    """Compare `logits` [4, V] of the probe tree behind the probe prefix with plain passes over its root paths.
+def prove_trees(model: Any, probe: Probe) -> None:
+    """Compare the logits of one tree behind two prefixes, in one ragged pass, with plain passes over single paths.
 
+    probe: (prefixes, tokens, parents) -> [n, V] logits for each prefix.
     Raises Incompatible when they differ: the architecture then ignores the mask or the positions it is given."""
-    tokens, parents = PROBE_TREE
-    for node in range(len(tokens)):
-        ids = torch.tensor([[*PROBE_PREFIX, *(tokens[i] for i in path_to(parents, node))]], device=logits.device)
-        with torch.no_grad():
-            plain = model(ids, use_cache=False).logits[0, -1].float()[: logits.shape[-1]]
-        tolerance = (1e-3 if model.dtype == torch.float32 else 5e-2) * float(plain.abs().max())
-        if not (plain - logits[node]).abs().max() <= tolerance:
-            raise Incompatible(
-                f"{type(model).__name__} gives other logits for a draft tree than for its paths one by one: it does "
-                "not honour a 4-D attention mask with explicit positions; load another architecture"
-            )
+    name, (tokens, parents) = type(model).__name__, TREE
+    try:
+        found = probe(PREFIXES, tokens, parents)
+    except REFUSALS as error:
+        first = str(error).strip().partition("\n")[0]
+        raise Incompatible(f"{name} cannot run draft trees ({first}): load another architecture") from error
+    for prefix, logits in zip(PREFIXES, found, strict=True):
+        for node in range(len(tokens)):
+            plain = _plain(model, [*prefix, *(tokens[i] for i in path_to(parents, node))])[: logits.shape[-1]]
+            tolerance = (1e-3 if model.dtype == torch.float32 else 5e-2) * float(plain.abs().max())
+            if not (plain - logits[node]).abs().max() <= tolerance:
+                raise Incompatible(
+                    f"{name} gives other logits for a draft tree than for its paths one by one: it does not honour a "
+                    "4-D attention mask with explicit positions; load another architecture"
+                )
+
+
+@torch.no_grad()
+def _plain(model: Any, ids: list[int]) -> Tensor:
+    """[V] the model's own logits after `ids`."""
+    logits: Tensor = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
+    return logits

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import Incompatible
 from ..tree import ancestor_mask, depths
 from ..types import Prompt, Row, Scores
 from . import stack
-from .architecture import PROBE_PREFIX, PROBE_TREE, TESTED, cache_argument, layer_kinds, prove_tree, refuse_unservable
+from .architecture import TESTED, cache_argument, layer_kinds, prove_trees, refuse_unservable
 from .cache import PassCache, SlotCache
 from .lm import Cache, Capabilities, check_prompt, read
 
@@ -42,15 +43,26 @@ class HFModel:
         found = self._layers is not None
         self.capabilities = Capabilities(taps=found, layers=found)
         if config.model_type not in TESTED:
-            cache = self.open([Prompt(PROBE_PREFIX)])
-            read(self, cache, {0: PROBE_PREFIX})
-            prove_tree(model, self.score(cache, [Row(0, *PROBE_TREE)])[0].logits)
+            prove_trees(model, self._probe)
+
+    def _probe(
+        self, prefixes: Sequence[tuple[int, ...]], tokens: tuple[int, ...], parents: tuple[int, ...]
+    ) -> list[Tensor]:
+        """[n, V] logits of one tree behind each of several prefixes, in one ragged pass."""
+        cache = self.open([Prompt(prefix) for prefix in prefixes])
+        read(self, cache, dict(enumerate(prefixes)))
+        return [scores.logits for scores in self.score(cache, [Row(i, tokens, parents) for i in range(len(prefixes))])]
 
     def open(self, prompts: Sequence[Prompt]) -> SlotCache:
+        if self.model.training:
+            raise Incompatible(
+                f"{type(self.model).__name__} is in training mode, which makes it random: call model.eval()"
+            )
         for prompt in prompts:
             check_prompt(prompt, self.vocab, self.context)
         return SlotCache(len(prompts))
 
+    @torch.inference_mode(False)  # what the cache holds must outlive a caller's inference mode
     @torch.no_grad()
     def score(
         self,
@@ -83,7 +95,7 @@ class HFModel:
         if logits:
             out = model(**inputs).logits[..., : self.vocab].float()
         else:
-            model.get_submodule(model.base_model_prefix)(**inputs)
+            model.base_model(**inputs)  # the stack without the head
         for index, tree in batch.trees.items():
             cache.wrote(index, tree)
         spans = [(batch.places[row.index], len(row.tokens)) for row in rows]
