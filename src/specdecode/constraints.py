@@ -63,15 +63,13 @@ class Filters:
 
     def commit(self, rows: FilteredRows, path: Sequence[int]) -> None:
         """Take note of a clipped verdict's path, once a step: the user's own processors have then been called once for
-        each emitted token, as in plain decoding. Raises BadOption where the filters had left no token to emit."""
-        if not self._penalties and not self._processors:
+        each emitted token, as in plain decoding. Raises BadOption where the filters had left no law to draw from."""
+        if not self._penalties and not self._processors and not self._warpers:
             return
         for row in (0, *(node + 1 for node in path)):
-            if not rows[row].max() > -math.inf:
-                raise BadOption(
-                    f"no token may stand at position {rows.prefix(row).shape[1]}: bans, bias or processors exclude "
-                    "all; relax them"
-                )
+            largest = float(rows[row].amax())
+            if not math.isfinite(largest):
+                raise BadOption(_no_law(largest, rows.prefix(row).shape[1]))
             if row and self._processors:  # reading row 0 has asked the user's own objects, the others only forks
                 self._consult(rows.logits[row], rows.prefix(row), self._processors)
 
@@ -187,10 +185,24 @@ def _reads_history(sampling: Sampling) -> bool:
     )
 
 
+def _no_law(largest: float, position: int) -> str:
+    """What is wrong with a row whose largest score is no number."""
+    if largest == -math.inf:
+        return f"no token may stand at position {position}: bans, bias or processors exclude all; relax them"
+    return (
+        f"the filtered scores at position {position} are {largest}: a processor, bias, penalty or temperature takes "
+        "them beyond float32; choose a milder one"
+    )
+
+
 def _ask(processor: LogitsProcessor, ids: Tensor, scores: Tensor) -> Tensor:
     """Clones, because a processor may write into its arguments or keep them."""
     answer = processor(ids.clone(), scores.clone())
-    if not isinstance(answer, Tensor) or answer.shape != scores.shape:
-        found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-        raise BadOption(f"processor {processor!r} must return scores of shape {tuple(scores.shape)}, returned {found}")
+    if not isinstance(answer, Tensor) or answer.shape != scores.shape or not answer.is_floating_point():
+        name = getattr(processor, "__name__", type(processor).__name__)
+        tensor = isinstance(answer, Tensor)
+        found = f"{answer.dtype} of shape {tuple(answer.shape)}" if tensor else type(answer).__name__
+        raise BadOption(
+            f"processor {name} must return floating-point scores of shape {tuple(scores.shape)}, returned {found}"
+        )
     return answer

@@ -6,6 +6,7 @@ are plain assertions; nothing here knows about models, text or the command line.
 
 from __future__ import annotations
 
+import reprlib
 from numbers import Integral
 
 
@@ -49,4 +50,9 @@ def is_count(value: object, least: int = 0) -> bool:
 def check_count(name: str, value: object, least: int) -> None:
     """Raises BadOption unless `value` is a whole number, numpy's included, of at least `least`."""
     if not is_count(value, least):
-        raise BadOption(f"{name}={value!r} is not a whole number of at least {least}; give one")
+        raise BadOption(f"{name}={shown(value)} is not a whole number of at least {least}; give one")
+
+
+def shown(value: object) -> str:
+    """Any value in one line, short enough for a message."""
+    return " ".join(reprlib.repr(value).split())

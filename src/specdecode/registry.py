@@ -50,7 +50,7 @@ class Table(Mapping[str, Method]):
     def make(self, name: str, options: Mapping[str, object]) -> Any:
         """The method called `name`. Raises BadOption for a name that is not in the table, for an option that the method
         has not, and for one that it needs and was not given."""
-        if name not in self._methods:
+        if not isinstance(name, str) or name not in self._methods:
             raise BadOption(f"{self._kind} {name!r} does not exist; choose one of: {', '.join(self)}")
         module, _, attribute = self._methods[name].factory.partition(":")
         factory = getattr(import_module(f".{module}", self._package), attribute)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-import reprlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import BadOption, check_count, is_count
+from .errors import BadOption, check_count, is_count, shown
 
 SEEDS = 2**63  # seeds are 0 <= seed < SEEDS
 
@@ -144,7 +143,7 @@ class Sampling:
         if value is None and optional:
             return
         if not isinstance(value, Real) or isinstance(value, bool) or not within(float(value)):
-            raise BadOption(f"{name} must be {allowed}, found {_shown(value)}")
+            raise BadOption(f"{name} must be {allowed}, found {shown(value)}")
         object.__setattr__(self, name, float(value))
 
     def _check_count(self, name: str, least: int, *, optional: bool = True) -> None:
@@ -158,12 +157,8 @@ class Sampling:
         value = getattr(self, name)
         frozen = convert(value)
         if frozen is None:
-            raise BadOption(f"{name} must be {allowed}, found {_shown(value)}")
+            raise BadOption(f"{name} must be {allowed}, found {shown(value)}")
         object.__setattr__(self, name, frozen)
-
-
-def _shown(value: object) -> str:
-    return " ".join(reprlib.repr(value).split())
 
 
 def _token_tuple(value: object) -> tuple[int, ...] | None:

@@ -123,6 +123,7 @@ def _top_p(mass: float) -> Stage:
         top, tokens = scores.topk(min(NUCLEUS, scores.shape[1]))
         share = (top - scores.logsumexp(1, keepdim=True)).exp()
         kept = int((share.cumsum(1) - share < mass).sum())  # those before which the mass is not yet reached
+        kept = max(kept, 1)  # a mass that is 0 in float32
         if kept == NUCLEUS:
             return sort_all(ids, scores)
         return torch.full_like(scores, -math.inf).scatter(1, tokens[:, :kept], top[:, :kept])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 import texts
@@ -15,9 +16,9 @@ from specdecode.cli.main import run
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    def call(*args: str | Path, stdin: str = "") -> Result:
+    def call(*args: str | Path, stdin: str | TextIO | None = "") -> Result:
         monkeypatch.setattr(sys, "argv", ["specdecode", *map(str, args)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_info:
             run()

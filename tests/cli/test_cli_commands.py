@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ from runner import Cli
 
 import specdecode as sd
 from specdecode.cli import show
-from specdecode.text.completion import Piece
 
 LENGTH = ["--max-new-tokens", "12"]
 
@@ -111,16 +107,6 @@ def test_a_damaged_model_is_refused(cli: Cli, folder: Path, tmp_path: Path) -> N
     assert "corrupt" in cli("generate", "hi", "--model", tmp_path).error
 
 
-def test_an_interrupt_ends_quietly_with_130(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sd.Model, "stream", interrupted)
-    result = cli("generate", "hi", "--model", folder)
-    assert result.code == 130
-    assert "Traceback" not in result.err
-
-
 def test_chat_keeps_its_history_until_reset(cli: Cli, folder: Path, model: sd.Model) -> None:
     lines = "ab\n\nthe END\n/reset\nab\n/exit\nnever read\n"
     result = cli("chat", "--model", folder, "--system", "stop", *LENGTH, stdin=lines)
@@ -149,6 +135,13 @@ def test_methods_lists_both_tables(cli: Cli) -> None:
     assert all(name in shown for name in (*sd.DRAFTERS, *sd.RULES, "lossless", "needs training"))
 
 
+@pytest.mark.parametrize("make", [sd.make_drafter, sd.make_rule])
+@pytest.mark.parametrize("name", [[], None, 5])
+def test_a_method_has_a_name(make: Any, name: Any) -> None:
+    with pytest.raises(sd.SpecError, match="does not exist; choose one of"):
+        make(name)
+
+
 def test_demo_compares_all_drafters_at_hand(cli: Cli, folder: Path) -> None:
     result = cli("demo", "--model", folder, *LENGTH)
     assert result.code == 0
@@ -157,30 +150,5 @@ def test_demo_compares_all_drafters_at_hand(cli: Cli, folder: Path) -> None:
     assert "speed-up" in result.out
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_where_text_comes_from(model: sd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Colours differ by origin, and taking them away leaves the text."""
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stdout", screen)
-    done = show.stream(model.stream("the the the", max_new_tokens=20))
-    assert "\x1b[" in screen.getvalue()
-    assert re.sub(r"\x1b\[\d*m", "", screen.getvalue()) == done.text + "\n"
-    drafted, own = show.paint(Piece("x", (1,), True), True), show.paint(Piece("x", (1,), False), True)
-    assert len({drafted, own, "x"}) == 3
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not show.in_colour(screen)
-
-
 def test_figures_that_do_not_exist_are_not_numbers() -> None:
     assert (show.figure(None), show.percent(0, 0)) == ("n/a", "n/a")
-
-
-def test_help_needs_no_model_library() -> None:
-    code = "import specdecode.cli.main, sys; print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"

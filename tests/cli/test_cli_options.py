@@ -10,14 +10,14 @@ import pytest
 import typer
 from runner import Cli
 
-from specdecode.cli.main import app
+from specdecode.cli.app import app
 from specdecode.cli.settings import Asked, Settings
 
 # name -> what to type, where it must show in the resolved settings, and as what
 CASES: dict[str, tuple[list[str], str, Any]] = {
     "model": (["--model", "a/b"], "model.source", "a/b"),
     "dtype": (["--dtype", "bfloat16"], "model.dtype", "bfloat16"),
-    "device": (["--device", "cuda"], "model.device", "cuda"),
+    "device": (["--device", "cpu"], "model.device", "cpu"),
     "threads": (["--threads", "3"], "model.threads", 3),
     "drafter": (["--drafter", "null"], "drafter.name", "null"),
     "draft_model": (["--draft-model", "c/d"], "drafter.model", "c/d"),
@@ -118,23 +118,51 @@ def test_defaults_are_the_librarys_own(cli: Cli) -> None:
         (["--top-p", "2"], "top_p"),
         (["--logit-bias", "3"], "NAME=VALUE"),
         (["--logit-bias", "x=1"], "logit_bias"),
+        (["--logit-bias", "[1]=2"], "logit_bias"),
+        (["--logit-bias", "{}=2"], "logit_bias"),
+        (["--logit-bias", "5=[2]"], "logit_bias"),
+        (["--logit-bias", "5=1", "--logit-bias", " 5=2"], "twice"),
+        (["-o", "k=3", "-o", "k=3"], "twice"),
+        (["-o", "k=3", "--k", "4"], "--k"),
+        (["--model", ""], "--model"),
+        (["--draft-model", ""], "--draft-model"),
+        (["--drafter", ""], "--drafter"),
+        (["--device", ""], "--device"),
+        (["--rule", ""], "rejection"),
+        (["--dtype", ""], "dtype"),
+        (["--device", "nope"], "nope"),
+        (["--json", "--logprobs", "-3"], "logprobs=-3"),
         (["--max-new-tokens", "0"], "max_new_tokens=0"),
         (["--max-new-tokens", "2", "--min-new-tokens", "3"], "min_new_tokens=3"),
         (["--stop", ""], "stop"),
         (["--threads", "0"], "--threads"),
+        (["--threads", "1000000000"], "--threads"),
         (["--dtype", "int8"], "int8"),
         (["--raw", "--system", "x"], "--system"),
         (["-n", "0"], "-n 0"),
         (["--logprobs", "2"], "--json"),
-        (["--model", "/no/such/folder"], "/no/such/folder"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
 ) -> None:
-    """Faults 94, 141: exit code 1 and one line that names the option; no model was loaded."""
+    """Faults 94, 141: exit code 1 and one line that names the option; no model was loaded. A dry run says the same."""
     monkeypatch.setattr("specdecode.models.loading.read_model", lambda *_, **__: pytest.fail("a model was loaded"))
-    assert said in cli("generate", "hi", *args).error
+    assert said in (error := cli("generate", "hi", *args).error)
+    assert cli("generate", "hi", *args, "--dry-run").error == error
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["generate", "hi", "--model", "/no/such/folder"], "/no/such/folder"),
+        (["demo", "--model", ""], "--model"),
+        (["demo", "--max-new-tokens", "0"], "max_new_tokens=0"),
+    ],
+)
+def test_a_model_is_not_loaded_in_vain(cli: Cli, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str) -> None:
+    monkeypatch.setattr("specdecode.models.loading.read_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    assert said in cli(*args).error
 
 
 @pytest.mark.parametrize(

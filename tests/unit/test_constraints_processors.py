@@ -226,7 +226,7 @@ def test_shared_state_of_two_processors_stays_shared() -> None:
 
 
 def test_a_processor_must_return_scores() -> None:
-    for answer, found in ((None, "NoneType"), (torch.zeros(V), r"\(97,\)"), (torch.zeros(1, 5), r"\(1, 5\)")):
+    for answer, found in ((None, "NoneType"), (torch.zeros(V), r".*\(97,\)"), (torch.zeros(1, 5), r".*\(1, 5\)")):
         filters = filters_of({"processors": (lambda ids, scores, answer=answer: answer,)})
-        with pytest.raises(BadOption, match=rf"must return scores of shape \(1, 97\), returned {found}"):
+        with pytest.raises(BadOption, match=rf"must return floating-point scores of shape \(1, 97\), returned {found}"):
             filters.rows(MARKOV[:1], [1, 2], EMPTY)[0]

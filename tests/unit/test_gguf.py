@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from stubs import tiny
 
 from specdecode.errors import LoadError
@@ -195,11 +196,20 @@ def test_several_at_once_convert_once(file: Path, conversions: list[Path]) -> No
     assert [gguf.fault(folder) for folder in folders] == [None]
 
 
-def test_a_conversion_that_fails_leaves_nothing(file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(folder: Path) -> None:
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("writer", "error"),
+    [
+        ("specdecode.models.gguf._write_manifest", OSError(28, "No space left on device")),
+        ("safetensors.torch.save_file", SafetensorError("I/O error: No space left on device")),
+    ],
+)
+def test_a_conversion_that_fails_leaves_nothing(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, writer: str, error: Exception
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise error
 
-    monkeypatch.setattr(gguf, "_write_manifest", full)
+    monkeypatch.setattr(writer, full)
     with pytest.raises(LoadError, match="No space left on device; set SPECDECODE_CACHE"):
         gguf.converted(file)
     assert [path.suffix for path in cache.iterdir()] == [".lock"]
@@ -244,6 +254,12 @@ def test_a_truncated_file_is_refused(file: Path, tmp_path: Path, share: float) -
 def test_a_cache_that_cannot_be_written_is_named(file: Path, cache: Path) -> None:
     cache.write_text("a file")
     with pytest.raises(LoadError, match=r"cache.*set SPECDECODE_CACHE"):
+        gguf.converted(file)
+
+
+def test_a_cache_in_the_home_of_nobody_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECDECODE_CACHE", "~nosuchuser/x")
+    with pytest.raises(LoadError, match=r"home directory.*set SPECDECODE_CACHE"):
         gguf.converted(file)
 
 

@@ -103,6 +103,18 @@ def test_a_draft_model_with_another_tokenizer_is_refused(folder: Path) -> None:
         sd.draft_model(stranger, sd.load(folder))
 
 
+@pytest.mark.parametrize("target", [None, "ngram", tiny("llama")])
+def test_a_target_that_is_no_model_is_refused(target: Any) -> None:
+    with pytest.raises(BadOption, match=r"^target: \w+ will not do; give the Model "):
+        sd.draft_model("/no/such/folder", target)
+
+
+def test_the_drafters_own_model_is_named_once(folder: Path) -> None:
+    model = sd.load(folder)
+    with pytest.raises(BadOption, match=r"lm.* source"):
+        sd.draft_model(model, model, lm=model.lm)
+
+
 def test_draft_options_are_refused_before_anything_is_loaded(folder: Path) -> None:
     with pytest.raises(BadOption, match="width"):
         sd.draft_model("/no/such/folder", sd.load(folder), width=3)
@@ -124,7 +136,7 @@ def test_a_tokenizer_belongs_to_a_loaded_model(folder: Path) -> None:
 
 def test_a_model_without_a_head_is_refused() -> None:
     with pytest.raises(Incompatible, match="LlamaModel has no language-model head: load it with AutoModelForCausalLM"):
-        sd.load(tiny("llama").model, tokenizer=texts.byte_level())
+        sd.load(tiny("llama", vocab_size=texts.VOCAB).model, tokenizer=texts.byte_level())
 
 
 def test_attention_that_is_more_than_ours_is_refused() -> None:

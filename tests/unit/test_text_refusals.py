@@ -14,6 +14,7 @@ import specdecode as sd
 from specdecode.drafters.ngram import Ngram
 from specdecode.errors import BadInput, BadOption, OutOfContext
 from specdecode.models.lm import LM
+from specdecode.verify.greedy import Greedy
 
 
 def test_a_prompt_beyond_the_context_or_without_tokens_is_refused_before_any_pass(target: LM) -> None:
@@ -29,10 +30,20 @@ def test_a_prompt_beyond_the_context_or_without_tokens_is_refused_before_any_pas
     assert spy.passes == []
 
 
-@pytest.mark.parametrize("prompt", [None, 5, [1, "a"], [[1.5]], {"a": 1}, [1, True], b"ab"])
+@pytest.mark.parametrize(
+    "prompt",
+    [None, 5, [1, "a"], [[1.5]], {"a": 1}, [1, True], b"ab", bytearray(b"ab"), memoryview(b"ab"), [b"ab"]],
+)
 def test_a_prompt_of_the_wrong_kind_is_refused(model: sd.Model, prompt: Any) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match="a prompt is a string or a sequence of token ids"):
         model.generate(prompt)
+
+
+def test_text_that_is_no_unicode_is_refused(model: sd.Model) -> None:
+    """Bytes of a file that are no UTF-8 arrive as surrogates."""
+    for ask in (model.generate, model.stream, model.chat):
+        with pytest.raises(BadInput, match=r"^the text holds '\\udcff' at character 2, .*UTF-8"):
+            ask("ab\udcff")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +56,14 @@ def test_a_prompt_of_the_wrong_kind_is_refused(model: sd.Model, prompt: Any) -> 
         ({"drafter": "lm"}, r"draft_model\("),
         ({"drafter": sd.Model(texts.tiny_lm(0), TOKENIZER)}, r"drafter: a Model .*draft_model\("),
         ({"drafter": 3}, "drafter: int"),
+        ({"drafter": ""}, "drafter '' does not exist"),
+        ({"drafter": Ngram}, "drafter: the class Ngram"),
         ({"rule": 3}, "rule: int"),
         ({"rule": Ngram()}, "rule: Ngram"),
+        ({"rule": Greedy}, "rule: the class Greedy"),
         ({"limits": {}}, "limits: dict"),
+        ({"limits": sd.Limits}, "limits: the class Limits"),
+        ({"sampling": None}, "sampling: NoneType"),
         ({"sampling": {}}, "sampling: dict"),
         ({"sampling": [1]}, "sampling: int"),
         ({"sampling": "greedy"}, "sampling: str"),
@@ -84,7 +100,24 @@ def test_a_stop_id_that_is_none_is_refused() -> None:
             sd.Limits(stop_ids=[strange])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("name", ["stop", "stop_ids"])
+@pytest.mark.parametrize("value", [None, 5, {"a": 1}])
+def test_stops_that_are_no_sequence_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(BadOption, match=f"{name}={value!r} is no sequence"):
+        sd.Limits(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["include_stop", "ignore_eos"])
+@pytest.mark.parametrize("value", ["no", 0, None])
+def test_a_switch_is_true_or_false(name: str, value: Any) -> None:
+    with pytest.raises(BadOption, match=f"{name}={value!r} is neither True nor False"):
+        sd.Limits(**{name: value})
+
+
 def test_numpys_whole_numbers_are_served(model: sd.Model) -> None:
+    ids = [np.int64(i) for i in PROMPT]
+    assert model.generate(ids, max_new_tokens=3).tokens == model.generate(PROMPT, max_new_tokens=3).tokens
+    assert {type(i) for i in model.encode(ids)} == {int}
     three = np.int64(3)
     limits = sd.Limits(max_new_tokens=three, stop_ids=[np.int64(5)])  # type: ignore[arg-type, list-item]
     done = model.generate(PROMPT, limits=limits, logprobs=three)  # type: ignore[arg-type]
@@ -119,10 +152,35 @@ def test_chat_is_generate_over_the_template(model: sd.Model) -> None:
     assert model.chat_prompt("the END") == model.chat_prompt(messages[1:])
 
 
-@pytest.mark.parametrize("messages", [[], [{"role": "user"}], ["hi"], [{"content": "x"}]])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        *([], None, 5, ["hi"], {"role": "user", "content": "x"}, [{"role": "user"}], [{"content": "x"}]),
+        *([{"role": 5, "content": "x"}], [{"role": "user", "content": 5}], [{"role": "user", "content": ["x"]}]),
+    ],
+)
 def test_messages_that_are_none_are_refused(model: sd.Model, messages: Any) -> None:
     with pytest.raises(BadInput, match="message"):
         model.chat_prompt(messages)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ 1/0 }}", "division by zero"),
+        ("{{ 1 + 'a' }}", "unsupported operand"),
+        ("{{ [1].index(2) }}", "not in list"),
+        ("{{ '{1}'.format('a') }}", "out of range"),
+        ("{{ messages.tags.here }}", "has no attribute 'tags'"),
+        ("{% for", "unexpected|expected"),
+        ({"first": "a", "second": "b"}, "multiple chat templates"),
+    ],
+)
+def test_a_template_that_fails_is_told_in_one_line(target: LM, template: Any, words: str) -> None:
+    tokenizer = texts.byte_level.__wrapped__()
+    tokenizer.chat_template = template
+    with pytest.raises(BadInput, match=f"^the model's chat template refuses these messages: .*({words})[^\n]*$"):
+        sd.Model(target, tokenizer).chat("hi")
 
 
 def test_a_template_that_refuses_and_a_missing_one_are_told_in_one_line(target: LM) -> None:

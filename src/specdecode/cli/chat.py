@@ -48,7 +48,9 @@ def chat(
 
 
 def _read() -> str | None:
-    """The next line of the user's; None at the end of the input. A prompt is shown to people only."""
+    """The next line of the user's; None at the end of the input, or without one. A prompt is shown to people only."""
+    if sys.stdin is None:
+        return None
     if sys.stdin.isatty():
         typer.echo("> ", nl=False, err=True)
     line = sys.stdin.readline()

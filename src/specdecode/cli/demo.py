@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .settings import LIMITS, MODEL, flag
+from .settings import LIMITS, MODEL, Settings, flag
 
 if TYPE_CHECKING:
     from ..drafters import Drafter
@@ -29,14 +30,13 @@ def demo(
     max_new_tokens: Annotated[int, flag(LIMITS, "Tokens of each answer (96).")] = 96,
 ) -> None:
     """See speculative decoding at work: the same text, sooner."""
-    from rich.console import Console
-
-    from ..text.load import load
     from . import show
+    from .resolve import Resolved
 
-    console = Console()
+    resolved = Resolved.of(Settings(model=model, max_new_tokens=max_new_tokens))
+    console = show.console()
     with show.busy("Loading the model"):
-        target = load(model)
+        target, _ = resolved.load()
         target.generate(target.encode("Once upon a time"), max_new_tokens=4)  # the first passes are always slow
     for title, text in PROMPTS.items():
         console.rule(title)
@@ -46,7 +46,8 @@ def demo(
             with show.busy(f"Decoding with {drafter.name}"):
                 told[drafter.name] = _tell(target, text, drafter, max_new_tokens)
         console.print(_side_by_side(told), _table(told))
-    console.print(f"Colours: {show.legend()}", markup=False, highlight=False)
+    if show.in_colour(sys.stdout):
+        print(f"Colours: {show.legend()}", flush=True)
 
 
 def drafters_at_hand() -> list[Drafter]:

@@ -24,18 +24,20 @@ def generate(
     asked: Asked,
 ) -> None:
     """Answer a prompt. The text goes to standard output, a summary to standard error."""
-    from ..errors import BadInput, BadOption
+    from ..errors import BadInput, BadOption, check_count
     from . import show
     from .resolve import Resolved
 
     resolved = Resolved.of(settings)
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = prompt if prompt != "-" else sys.stdin.read() if sys.stdin else ""
     if not text.strip():
         raise BadInput("the prompt is empty; give some text")
     if asked.raw and asked.system is not None:
         raise BadOption("--system goes into the chat template, which --raw leaves out; give one of them")
-    if asked.logprobs is not None and not asked.json:
-        raise BadOption("--logprobs are part of the JSON document; add --json")
+    if asked.logprobs is not None:
+        check_count("logprobs", asked.logprobs, 0)
+        if not asked.json:
+            raise BadOption("--logprobs are part of the JSON document; add --json")
     if asked.n < 1:
         raise BadOption(f"-n {asked.n}: give at least 1 sample")
     config = {**resolved.describe(), "prompt": text, **asdict(asked)}
@@ -72,7 +74,7 @@ def _answer(model: Model, ids: tuple[int, ...], drafter: Drafter, resolved: Reso
     done = model.generate(ids, n=asked.n, **options)
     if not asked.json:
         for i, completion in enumerate(done):
-            print(f"--- {i + 1}\n{completion.text}")
+            print(f"--- {i + 1}\n{completion.text}", flush=True)
     return done
 
 

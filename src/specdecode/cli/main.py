@@ -1,31 +1,51 @@
-"""The entry point: commands, and errors in one line."""
+"""The entry point: standard streams fit to use, and every end in at most one line.
+
+Imports nothing that takes time, so that an interrupt finds it ready. Knows no command.
+"""
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import suppress
 
-import typer
+from ..errors import BadOption, SpecError
 
-from ..errors import SpecError
-from .chat import chat
-from .demo import demo
-from .generate import generate
-from .methods import methods
-
-app = typer.Typer(
-    help="Lossless speculative decoding: several times faster, the same text.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (generate, chat, methods, demo):
-    app.command()(command)
+INTERRUPTED = 130
 
 
 def run() -> None:
     """Exit codes: 0, 1 for what could not be done, 2 for a wrong command line, 130 when interrupted."""
     try:
+        _prepare_streams()
+        from .app import app
+
         app()
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+    except SystemExit as end:  # typer's way out, also when interrupted
+        if end.code == INTERRUPTED:
+            _end("interrupted", INTERRUPTED)
+        raise
     except SpecError as error:
-        print("specdecode: error:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(1)
+        _end(f"error: {error}", 1)
+    except OSError as error:  # a full disk, most likely
+        with suppress(OSError):
+            sys.stdout.close()  # what it still holds would raise once more when Python ends
+        _end(f"error: {error}", 1)
+
+
+def _prepare_streams() -> None:
+    """Characters that an encoding has not are escaped; bytes that are no text are left to whoever reads the prompt. A
+    stream that was closed is None: nothing is read or noted there, but without an output there is nothing to do."""
+    if sys.stdout is None:
+        raise BadOption("standard output is closed, so there is nowhere to answer to; leave it open")
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
+def _end(words: str, code: int) -> None:
+    if sys.stderr is not None:
+        print("specdecode:", " ".join(words.split()), file=sys.stderr)
+    sys.exit(code)

@@ -27,12 +27,13 @@ def _row(entry: Any) -> dict[str, Any]:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from . import show
 
     table = Table(title=title, title_justify="left")
     for column in rows[0]:
         table.add_column(column.replace("_", " "), no_wrap=column == "name")
     for row in rows:
         table.add_row(*({True: "yes", False: "no"}.get(value, value) for value in row.values()))
-    Console().print(table)
+    show.console().print(table)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -11,12 +13,14 @@ import torch
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
 from ..errors import BadOption
 from ..models.embedded import NAME
-from ..models.loading import as_dtype
+from ..models.loading import _device, as_dtype
 from ..sampling import Sampling
 from ..text.load import draft_model, load
 from ..text.model import Model
 from ..text.request import Limits, Request
 from .settings import Settings
+
+THREADS_A_CORE = 4  # beyond, threads only wait for each other; far beyond, OpenMP aborts the process
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,7 @@ class Resolved:
     @classmethod
     def of(cls, settings: Settings) -> Resolved:
         """Raises BadOption for every setting that cannot be honoured, whatever the model."""
-        if settings.threads is not None and settings.threads < 1:
-            raise BadOption(f"--threads {settings.threads}: give at least 1")
+        _check(settings)
         sampling, drafter = _sampling(settings), _drafter(settings)
         rule = Request(rule=settings.rule).make_rule(sampling).name
         options = _drafter_options(settings, drafter)
@@ -74,8 +77,19 @@ class Resolved:
         return model, draft_model(s.draft_model, model, dtype=self.dtype, device=s.device, **self.options)
 
 
+def _check(s: Settings) -> None:
+    """Refuse what none of the objects below would see, or would see too late."""
+    named = {"--model": s.model, "--draft-model": s.draft_model, "--drafter": s.drafter, "--device": s.device}
+    for flag, value in named.items():
+        if value == "":
+            raise BadOption(f"{flag} is empty; give a value, or leave it out")
+    most = THREADS_A_CORE * (os.cpu_count() or 1)
+    if s.threads is not None and not 1 <= s.threads <= most:
+        raise BadOption(f"--threads {s.threads}: give 1 to {most}")
+    _device(s.device)
+
+
 def _sampling(s: Settings) -> Sampling:
-    biases = dict(_pair("--logit-bias", text) for text in s.logit_bias)
     return Sampling(
         temperature=s.temperature,
         top_k=s.top_k,
@@ -85,7 +99,7 @@ def _sampling(s: Settings) -> Sampling:
         repetition_penalty=s.repetition_penalty,
         presence_penalty=s.presence_penalty,
         frequency_penalty=s.frequency_penalty,
-        logit_bias={_value(token): _value(bias) for token, bias in biases.items()},
+        logit_bias=_pairs("--logit-bias", s.logit_bias, _value),
         no_repeat_ngram_size=s.no_repeat_ngram,
         suppress=tuple(s.suppress),
         seed=s.seed,
@@ -109,25 +123,34 @@ def _drafter(s: Settings) -> str:
 
 def _drafter_options(s: Settings, name: str) -> dict[str, Any]:
     needs = DRAFTERS[name].needs if name in DRAFTERS else None
-    given = {name: _value(value) for name, value in (_pair("--option", text) for text in s.option)}
+    given = _pairs("--option", s.option, str)
     if needs in given:
         raise BadOption(f"--option {needs}=...: the drafter's model is named with --draft-model")
     if s.k is not None:
+        if "k" in given:
+            raise BadOption(f"--k {s.k} and --option k={given['k']} are one option; give one of them")
         given["k"] = s.k
     drafter: Any = make_drafter(name, **given, **({needs: None} if needs else {}))  # its model is still to be loaded
     return {f.name: getattr(drafter, f.name) for f in fields(drafter) if f.name != needs}
 
 
-def _pair(flag: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise BadOption(f"{flag} {text}: give it as NAME=VALUE")
-    return name, value
+def _pairs(flag: str, texts: Sequence[str], key: Callable[[str], Any]) -> dict[Any, Any]:
+    """The values of NAME=VALUE by the `key` of their names."""
+    pairs: dict[Any, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise BadOption(f"{flag} {text}: give it as NAME=VALUE")
+        if key(name) in pairs:
+            raise BadOption(f"{flag} {text}: {name.strip()} is given twice; give it once")
+        pairs[key(name)] = _value(value)
+    return pairs
 
 
 def _value(text: str) -> Any:
-    """A number, true, false or null as JSON writes them; any other text is itself."""
+    """A number, a string, true, false or null as JSON writes them; any other text is itself."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
+    return text if isinstance(value, (list, dict)) else value

@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 
 from ..text.completion import Completion, Piece
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DRAFTED, OWN = typer.colors.GREEN, typer.colors.YELLOW
 
@@ -19,14 +22,26 @@ DRAFTED, OWN = typer.colors.GREEN, typer.colors.YELLOW
 @contextmanager
 def busy(what: str) -> Iterator[None]:
     """A line on the terminal while the body runs."""
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
+    with console(stderr=True).status(what):
         yield
 
 
-def in_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+def console(*, stderr: bool = False) -> Console:
+    """Rich's, under our own rule for colours: to rich, FORCE_COLOR makes a terminal of a pipe."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    colours: Literal["auto"] | None = "auto" if in_colour(stream) else None
+    return Console(stderr=stderr, force_terminal=_is_terminal(stream), color_system=colours)
+
+
+def in_colour(stream: TextIO | None) -> bool:
+    """Whether it is a terminal that takes colours, and nobody asked for none."""
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 def paint(piece: Piece, colour: bool) -> str:
@@ -39,14 +54,17 @@ def legend() -> str:
 
 
 def stream(pieces: Iterable[Piece]) -> Completion:
-    """Print pieces as they come, and return the completion that the last one brings."""
-    colour, completion = in_colour(sys.stdout), None
-    for piece in pieces:
-        print(paint(piece, colour), end="", flush=True)
-        completion = piece.completion
-    assert completion is not None
-    print(flush=True)
-    return completion
+    """Print pieces as they come, and return the completion that the last one brings. An interrupt ends the line too."""
+    colour, piece = in_colour(sys.stdout), None
+    try:
+        for piece in pieces:
+            print(paint(piece, colour), end="", flush=True)
+    finally:
+        if piece is not None:
+            print(flush=True)
+    assert piece is not None
+    assert piece.completion is not None
+    return piece.completion
 
 
 def note(text: str, *, dim: bool = True) -> None:
@@ -55,8 +73,9 @@ def note(text: str, *, dim: bool = True) -> None:
 
 
 def document(content: Any) -> None:
-    """A JSON document on stdout."""
-    print(json.dumps(content, indent=2, ensure_ascii=False))
+    """A JSON document on stdout, in ASCII whatever the encoding. Infinities, which JSON has not, become strings."""
+    plain = json.loads(json.dumps(content), parse_constant=str)
+    print(json.dumps(plain, indent=2, allow_nan=False), flush=True)
 
 
 def summary(done: Completion) -> list[str]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from filelock import FileLock
+from safetensors import SafetensorError
 
 from ..errors import LoadError
 from .pretrained import read_model, read_tokenizer, reason
@@ -40,11 +41,16 @@ logger = logging.getLogger("specdecode")
 
 
 def cache_dir() -> Path:
-    """Where converted models live: $SPECDECODE_CACHE, else `specdecode` in the user's cache folder."""
+    """Where converted models live: $SPECDECODE_CACHE, else `specdecode` in the user's cache folder. Raises LoadError
+    for a home that does not exist."""
     chosen = os.environ.get("SPECDECODE_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdecode"
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdecode"
+    except RuntimeError as error:
+        where = chosen or "~/.cache"
+        raise LoadError(f"no cache in {where}: {reason(error)}; set SPECDECODE_CACHE to another folder") from error
 
 
 def converted(source: Path) -> Path:
@@ -76,7 +82,7 @@ def convert(source: Path, folder: Path) -> None:
                 _build(source, folder)
     except LoadError:
         raise
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise LoadError(
             f"cannot keep a converted model in {folder.parent}: {reason(error)}; set SPECDECODE_CACHE to another folder"
         ) from error

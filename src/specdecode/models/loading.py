@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import BadOption, Incompatible, LoadError
+from ..errors import BadOption, Incompatible, LoadError, is_count, shown
 from . import attention, embedded, gguf
 from .pretrained import read_model, read_tokenizer, reason
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 HUB_FILES = ("*.json", "*.jinja", "*.txt", "*.model", "model*.safetensors")
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
@@ -62,10 +63,10 @@ def load_pretrained(
 
 
 def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The floating-point type called `dtype`."""
+    """The floating-point type called `dtype`. Raises BadOption for one that models do not compute in."""
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
-        raise BadOption(f"dtype {dtype!r} is no floating-point type; use float32, bfloat16 or float16")
+    if dtype is not None and not (isinstance(found, torch.dtype) and found in DTYPES):
+        raise BadOption(f"dtype {shown(dtype)} is no type to compute in; use float32, bfloat16, float16 or float64")
     return found
 
 
@@ -91,12 +92,22 @@ def check_same_tokenizer(target: PreTrainedTokenizerBase, drafter: PreTrainedTok
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """The ids that end a sequence, from the first of generation config, config and tokenizer that names any."""
-    generation = getattr(model, "generation_config", None)
-    for holder in (generation, model.config.get_text_config(decoder=True), tokenizer):
-        ids = getattr(holder, "eos_token_id", None)
-        if ids is not None:
-            return tuple(sorted({ids} if isinstance(ids, int) else set(ids)))
+    """The ids that end a sequence, from the first of generation config, config and tokenizer that names any.
+
+    Raises LoadError for one that is no id of the model's."""
+    config = model.config.get_text_config(decoder=True)
+    for holder in (getattr(model, "generation_config", None), config, tokenizer):
+        named = getattr(holder, "eos_token_id", None)
+        if named is not None:
+            named = named.tolist() if isinstance(named, torch.Tensor) else named
+            ids = named if isinstance(named, list | tuple | set) else [named]
+            for i in ids:
+                if not is_count(i) or i >= config.vocab_size:
+                    raise LoadError(
+                        f"{type(holder).__name__} names eos_token_id {shown(i)}, but the model's ids are whole numbers "
+                        f"from 0 to {config.vocab_size - 1}; correct it, or give the tokenizer made for this model"
+                    )
+            return tuple(sorted({int(i) for i in ids}))
     return ()
 
 
@@ -118,11 +129,15 @@ def _locate(source: str | Path | None) -> tuple[Path, str]:
     if not isinstance(source, str | Path):
         found = type(source).__name__
         raise LoadError(f"cannot load a {found}: give a folder, a hub id, a GGUF file, or load(model, tokenizer=...)")
-    path = Path(source).expanduser()
+    try:
+        path = Path(source).expanduser()
+        exists, name = path.exists(), path.resolve().name
+    except (OSError, ValueError, RuntimeError) as error:  # too long a name, a null byte, the home of nobody
+        raise LoadError(f"cannot load {shown(source)}, which is no path: {reason(error)}; give the model's") from error
     if path.suffix == ".gguf":
         return gguf.converted(path), path.stem
-    if path.exists() or isinstance(source, Path) or not HUB_ID.fullmatch(source):
-        return path, path.resolve().name
+    if exists or isinstance(source, Path) or not HUB_ID.fullmatch(source):
+        return path, name
     return _download(source), source
 
 
@@ -173,6 +188,10 @@ def _weight_files(folder: Path, index: dict[str, Any] | None) -> list[Path]:
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise LoadError(f"{folder / 'model.safetensors.index.json'} lists no weights; download it again")
+    for name in shards.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            index_file = folder / "model.safetensors.index.json"
+            raise LoadError(f"{index_file} names {shown(name)}, which is no file beside it; download it again")
     return [folder / name for name in sorted(set(shards.values()))]
 
 
@@ -190,10 +209,11 @@ def _check_weights(path: Path) -> None:
 
 def _device(device: str | torch.device | None) -> torch.device:
     try:
-        place = torch.device(device or "cpu")
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
-        raise BadOption(f"device {device} cannot be used ({reason(error)}); choose another, such as cpu") from error
+        place = torch.device("cpu" if device is None else device)
+        torch.zeros((), device=place).item()  # "meta" holds no numbers
+    except (RuntimeError, AssertionError, TypeError, ImportError) as error:  # torch asserts that it was built for it
+        found = f"device {shown(str(device))} cannot be used ({reason(error)})"
+        raise BadOption(f"{found}; choose another, such as cpu") from error
     return place
 
 

@@ -31,7 +31,7 @@ FAILURES = (
     AttributeError,
     RuntimeError,
     ImportError,
-    OverflowError,
+    ArithmeticError,
     struct.error,
     SafetensorError,
     StrictDataclassError,

@@ -56,6 +56,10 @@ def draft_model(
     model with another tokenizer."""
     if isinstance(source, Model) and (tokenizer, dtype, device) != (None, None, None):
         raise BadOption("tokenizer, dtype and device belong to a model still to be loaded; this one keeps its own")
+    if not isinstance(target, Model):
+        raise BadOption(f"target: {type(target).__name__} will not do; give the Model that is to be drafted for")
+    if "lm" in options:
+        raise BadOption("lm is no option of draft_model: the model that drafts is its source")
     make_drafter("lm", lm=None, **options)  # options are refused before anything is loaded
     model = source if isinstance(source, Model) else load(source, tokenizer=tokenizer, dtype=dtype, device=device)
     check_same_tokenizer(target.tokenizer, model.tokenizer)

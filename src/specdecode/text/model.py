@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
 
-from ..errors import BadInput, BadOption, check_count
+from ..errors import BadInput, BadOption, check_count, is_count, shown
 from ..models.lm import LM
 from ..sampling import Sampling, sample_seed
-from .chat import Messages, apply_template, has_template
+from .chat import Messages, apply_template, check_text, has_template
 from .completion import Completion, Piece
 from .detokenize import Decoder
 from .request import Options, Request, seeded
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Text = str | Sequence[int]  # one prompt: raw text, or ids
+BYTES = (bytes, bytearray, memoryview)  # sequences of numbers that are no token ids
 
 
 class Model:
@@ -92,11 +94,12 @@ class Model:
 
         Raises BadInput for anything else."""
         if isinstance(prompt, str):
+            check_text(prompt)
             return tuple(self.tokenizer(prompt, verbose=False)["input_ids"])  # a long prompt is refused by us
         ids: Sequence[int] = prompt
-        if isinstance(ids, bytes) or not isinstance(ids, Sequence) or any(type(i) is not int for i in ids):
-            raise BadInput(f"a prompt is a string or a sequence of token ids, found {str(prompt)[:80]}")
-        return tuple(ids)
+        if isinstance(ids, BYTES) or not isinstance(ids, Sequence) or not all(map(is_count, ids)):
+            raise BadInput(f"a prompt is a string or a sequence of token ids, found {shown(prompt)}")
+        return tuple(map(int, ids))
 
     def _run(self, prompts: Sequence[tuple[int, ...]], laws: Sequence[Sampling], request: Request) -> list[Completion]:
         done: dict[int, Completion] = {}
@@ -111,9 +114,9 @@ class Model:
 
 def _is_many(prompt: Text | Sequence[Text]) -> TypeGuard[Sequence[Text]]:
     """Whether it is a list of prompts; ids are one prompt, and so is an empty sequence."""
-    return (
-        isinstance(prompt, Sequence) and not isinstance(prompt, str) and len(prompt) > 0 and type(prompt[0]) is not int
-    )
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (str, *BYTES)) or not prompt:
+        return False
+    return not isinstance(prompt[0], Integral)
 
 
 def _laws(sampling: Sampling | Sequence[Sampling], rows: int) -> list[Sampling]:

@@ -5,14 +5,14 @@ Knows ids and the tokenizer's Decoder; no model weights and no loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, TypedDict
 
 from ..constraints import Filters
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
-from ..errors import BadOption, check_count
+from ..errors import BadOption, check_count, shown
 from ..models.lm import LM
 from ..sampling import Argmax, Keyed, Noise, Sampling, Stream, fresh_seed
 from ..session import Session
@@ -35,7 +35,7 @@ class Limits:
     stop_ids:       token ids that end it, beside the model's own end tokens.
     include_stop:   whether the text keeps the stop string. The ids always keep the token that completed it.
     ignore_eos:     go on past the model's own end tokens.
-    Raises BadOption for an empty stop string and for ids that are none."""
+    Raises BadOption for a value of the wrong kind, an empty stop string and ids that are none."""
 
     max_new_tokens: int = 128
     min_new_tokens: int = 0
@@ -45,11 +45,20 @@ class Limits:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        object.__setattr__(self, "stop_ids", tuple(self.stop_ids))
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        for name in ("stop", "stop_ids"):
+            value = getattr(self, name)
+            if not isinstance(value, Sequence | Set):
+                raise BadOption(f"{name}={shown(value)} is no sequence; give one, such as ()")
+            object.__setattr__(self, name, tuple(value))
+        for name in ("include_stop", "ignore_eos"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise BadOption(f"{name}={shown(value)} is neither True nor False; give one of them")
         for stop in self.stop:
             if not isinstance(stop, str) or not stop:
-                raise BadOption(f"stop={stop!r} is not a non-empty string; give one, or none at all")
+                raise BadOption(f"stop={shown(stop)} is not a non-empty string; give one, or none at all")
         for token in self.stop_ids:
             check_count("stop id", token, 0)
         Stopping(self.max_new_tokens, self.min_new_tokens)  # refuses counts that are none
@@ -112,9 +121,8 @@ class Request:
         return replace(request, limits=replace(request.limits, max_new_tokens=max_new_tokens))
 
     def make_drafter(self) -> Drafter:
-        if self.drafter is None or isinstance(self.drafter, str):
-            return make_drafter(self.drafter or "null")
-        return self.drafter
+        name = "null" if self.drafter is None else self.drafter
+        return make_drafter(name) if isinstance(name, str) else name
 
     def make_rule(self, sampling: Sampling) -> Verifier:
         """The rule that serves one row. Raises BadOption for the greedy rule where tokens are to be drawn."""
@@ -169,8 +177,9 @@ def make_noise(rule: Verifier, sampling: Sampling, vocab: int) -> Noise:
 
 
 def _check_kind(name: str, value: object, wanted: str, *kinds: type) -> None:
-    if not isinstance(value, kinds):
-        raise BadOption(f"{name}: {type(value).__name__} will not do; give {wanted}")
+    if isinstance(value, type) or not isinstance(value, kinds):  # a class has the methods that a protocol asks for
+        found = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise BadOption(f"{name}: {found} will not do; give {wanted}")
 
 
 def _check_ids(stop_ids: Sequence[int], logprobs: int | None, vocab: int) -> None:

@@ -1,0 +1,19 @@
+"""The commands, as typer knows them."""
+
+from __future__ import annotations
+
+import typer
+
+from .chat import chat
+from .demo import demo
+from .generate import generate
+from .methods import methods
+
+app = typer.Typer(
+    help="Lossless speculative decoding: several times faster, the same text.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (generate, chat, methods, demo):
+    app.command()(command)
