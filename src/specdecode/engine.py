@@ -83,7 +83,7 @@ class Generation:
         laws = session.filters.rows(scores.logits, session.tokens, draft)
         verdict = self._rules[row].verify(draft, laws, session.noise, session.position)
         verdict, reason = session.stopping.clip(verdict, session.new_tokens)
-        _check_finite(scores.logits[list(verdict.nodes)], session)  # drafts that were not taken may be odd
+        _check_finite(scores.logits.amax(-1)[list(verdict.nodes)], session)  # drafts that were not taken may be odd
         session.filters.commit(laws, verdict.path)
         self._cache.keep(row, verdict.nodes)
         session.tokens.extend(verdict.tokens)
@@ -98,9 +98,9 @@ class Generation:
         return verdict
 
 
-def _check_finite(logits: Tensor, session: Session) -> None:
-    """The largest logit of a token's row must be a number; -inf elsewhere is a model's way to forbid a token."""
-    if not torch.isfinite(logits.amax(-1)).all():
+def _check_finite(largest: Tensor, session: Session) -> None:
+    """largest: [m] the largest logit of each emitted token's row; -inf elsewhere is a model's way to forbid tokens."""
+    if not torch.isfinite(largest).all():
         raise NumericalError(
             f"the model returned NaN or infinite logits after {len(session.tokens)} tokens: its weights are damaged or "
             "overflow in this dtype; check the files or load it in float32"

@@ -14,7 +14,7 @@ def write(cache: SlotCache, marks: dict[int, list[float]], layer: int = 0) -> to
     for place, row in enumerate(cache.rows):
         keys[place, 0, : len(marks.get(row, [])), 0] = torch.tensor(marks.get(row, []))
         bases.append(cache.lengths[row] + len(cache.uncommitted(row)))
-    seen, _ = cache.write(layer, keys, keys, bases)
+    seen, _ = cache.write(layer, keys, keys, bases, max(bases) + width)
     for row, m in marks.items():
         cache.wrote(row, cache.uncommitted(row) + tuple(range(len(cache.uncommitted(row)) - 1, -1 + len(m))))
     return seen[:, 0, :, 0]

@@ -13,7 +13,7 @@ import torch
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
 from ..errors import BadOption
 from ..models.embedded import NAME
-from ..models.loading import _device, as_dtype
+from ..models.loading import as_device, as_dtype
 from ..sampling import Sampling
 from ..text.load import draft_model, load
 from ..text.model import Model
@@ -86,7 +86,7 @@ def _check(s: Settings) -> None:
     most = THREADS_A_CORE * (os.cpu_count() or 1)
     if s.threads is not None and not 1 <= s.threads <= most:
         raise BadOption(f"--threads {s.threads}: give 1 to {most}")
-    _device(s.device)
+    as_device(s.device)
 
 
 def _sampling(s: Settings) -> Sampling:

@@ -80,29 +80,27 @@ class SlotCache:
             for layer, tensor in tensors.items():
                 tensors[layer] = tensor[kept]
 
-    def write(self, layer: int, keys: Tensor, values: Tensor, bases: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Put the [B, H, T, D] keys and values of a pass behind slot bases[b] of each physical row b, and return
-        those of all slots up to the longest row, [B, H, max(bases) + T, D]."""
-        span = max(bases) + keys.shape[2]
-        self._reserve(layer, keys, values, span)
-        for store, new in ((self._keys[layer], keys), (self._values[layer], values)):
-            if len(set(bases)) == 1:
+    def write(self, layer: int, keys: Tensor, values: Tensor, bases: Sequence[int], span: int) -> tuple[Tensor, Tensor]:
+        """Put the [B, H, T, D] keys and values of a pass behind slot bases[b] of each physical row b, and return those
+        of all slots up to the longest row, [B, H, span, D] with span = max(bases) + T."""
+        if layer not in self._keys or self._keys[layer].shape[2] < span:
+            self._grow(self._keys, layer, keys, span)
+            self._grow(self._values, layer, values, span)
+        stores = self._keys[layer], self._values[layer]
+        for store, new in zip(stores, (keys, values), strict=True):
+            if len(bases) == 1:
                 store[:, :, bases[0] : span] = new
-            else:
-                for b, base in enumerate(bases):
-                    store[b, :, base : base + new.shape[2]] = new[b]
-        return self._keys[layer][:, :, :span], self._values[layer][:, :, :span]
-
-    def _reserve(self, layer: int, keys: Tensor, values: Tensor, span: int) -> None:
-        for tensors, new in ((self._keys, keys), (self._values, values)):
-            old = tensors.get(layer)
-            if old is not None and old.shape[2] >= span:
                 continue
-            slots = max(span, 0 if old is None else old.shape[2] * 5 // 4)
-            slots = -(-slots // GROWTH) * GROWTH
-            tensors[layer] = new.new_zeros(new.shape[0], new.shape[1], slots, new.shape[3])
-            if old is not None:
-                tensors[layer][:, :, : old.shape[2]] = old
+            for b, base in enumerate(bases):
+                store[b, :, base : base + new.shape[2]] = new[b]
+        return stores[0][:, :, :span], stores[1][:, :, :span]
+
+    def _grow(self, tensors: dict[int, Tensor], layer: int, new: Tensor, span: int) -> None:
+        old = tensors.get(layer)
+        slots = max(span, 0 if old is None else old.shape[2] * 5 // 4)
+        tensors[layer] = new.new_zeros(new.shape[0], new.shape[1], -(-slots // GROWTH) * GROWTH, new.shape[3])
+        if old is not None:
+            tensors[layer][:, :, : old.shape[2]] = old
 
 
 class PassCache:
@@ -110,17 +108,19 @@ class PassCache:
 
     is_compileable = False
 
-    def __init__(self, cache: SlotCache, bases: Sequence[int]) -> None:
+    def __init__(self, cache: SlotCache, bases: Sequence[int], width: int) -> None:
         self._cache, self._bases = cache, tuple(bases)
+        self._length = max(bases)
+        self._span = self._length + width
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        return self._cache.write(layer_idx, keys, values, self._bases)
+        return self._cache.write(layer_idx, keys, values, self._bases, self._span)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return max(self._bases)
+        return self._length
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
-        return max(self._bases)
+        return self._length
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        return max(self._bases) + query_length, 0
+        return self._length + query_length, 0

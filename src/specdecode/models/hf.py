@@ -84,7 +84,7 @@ class HFModel:
         inputs: dict[str, Any] = {
             "position_ids": batch.positions,
             "attention_mask": self._mask(batch),
-            self._cache_argument: PassCache(cache, batch.bases),
+            self._cache_argument: PassCache(cache, batch.bases, batch.width),
             "use_cache": True,
         }
         if any(row.embeds for row in rows):
@@ -101,8 +101,11 @@ class HFModel:
         spans = [(batch.places[row.index], len(row.tokens)) for row in rows]
         return [Scores(out[b, :m], {layer: hidden[b, :m] for layer, hidden in plan.tapped.items()}) for b, m in spans]
 
-    def _mask(self, batch: _Batch) -> Tensor | dict[str, Tensor]:
-        """[B, 1, T, S] for a model of one kind of layer, else a dict of them by kind, as such models expect it."""
+    def _mask(self, batch: _Batch) -> Tensor | dict[str, Tensor] | None:
+        """[B, 1, T, S] for a model of one kind of layer, else a dict of them by kind, as such models expect it. None
+        where each node sees every slot, which the kernels do faster without a mask."""
+        if batch.sees_all and self._kinds.keys() == {"full_attention"}:
+            return None
         masks = {kind: self._for_backend(batch.mask(kind, size)) for kind, size in self._kinds.items()}
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
@@ -141,6 +144,12 @@ class _Batch:
             self.positions[line, : len(row.tokens)] = torch.tensor(depth[row.start :]) + length
             self._visible.append((line, length, ancestor_mask(self.trees[index])[row.start :], depth))
         self.tokens, self.positions = self.tokens.to(device), self.positions.to(device)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether each row is one node that sees all before it, as far back in every row."""
+        alike = self.width == 1 and len(set(self.bases)) == 1 and len(self.places) == self.size
+        return alike and all(bool(ancestors.all()) for _, _, ancestors, _ in self._visible)
 
     def mask(self, kind: str, size: int | None) -> Tensor:
         """[B, 1, T, S] bool: which slots each node sees in a layer of this kind (facts of position, not of slot

@@ -54,7 +54,7 @@ def load_pretrained(
         if dtype is not None or device is not None:
             raise BadOption("dtype and device belong to models loaded by name: a loaded model keeps its own")
         return _from_pair(source)
-    place = _device(device)
+    place = as_device(device)
     folder, name = _locate(source)
     _check(folder)
     model = read_model(folder, dtype=dtype or (torch.float32 if place.type == "cpu" else "auto")).to(place)
@@ -207,7 +207,7 @@ def _check_weights(path: Path) -> None:
         raise LoadError(f"{path} is truncated or corrupt ({reason(error)}); download it again") from error
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def as_device(device: str | torch.device | None) -> torch.device:
     try:
         place = torch.device("cpu" if device is None else device)
         torch.zeros((), device=place).item()  # "meta" holds no numbers
