@@ -54,6 +54,8 @@ def sample_law(lm: LM, drafter: Drafter, rule: str, sampling: Sampling, n: int) 
         while any(len(sessions[row].new_tokens) < 2 for row in generation.active):
             generation.step()
         counts.update(tuple(session.new_tokens[:2]) for session in sessions)
+        TARGET.forget()
+        SMALL.forget()
     return torch.tensor([[counts[a, b] / n for b in range(V)] for a in range(V)])
 
 

@@ -115,6 +115,11 @@ class StubLM:
             Scores(self._laws(cache.rows[row.index], row) if logits else torch.empty(0, self.vocab)) for row in rows
         ]
 
+    def forget(self) -> None:
+        """Drop the log."""
+        for log in (self.passes, self.reads, self.opened, self.caches):
+            log.clear()
+
     def _write(self, cache: StubCache, row: Row) -> tuple[int, ...]:
         """Put the nodes behind the prefix; returns their positions."""
         state = cache._live(row.index)
