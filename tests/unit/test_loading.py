@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from loading_helpers import refused
 from stubs import tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from specdecode.errors import BadOption, Incompatible, LoadError
+from specdecode.errors import BadOption, Incompatible
 from specdecode.models.loading import check_same_tokenizer, load_pretrained
 
 VOCAB = [f"w{i}" for i in range(97)]
@@ -144,17 +145,6 @@ def test_nothing_is_said_and_their_settings_stay(
         assert tuple(capfd.readouterr()) == ("", "")
     finally:
         theirs.removeHandler(caplog.handler)
-
-
-def refused(source: Any, *words: str) -> None:
-    """`source` is refused in one line that holds all `words`."""
-    with pytest.raises(LoadError) as caught:
-        load_pretrained(source)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 500
-    for word in words:
-        assert word in message
 
 
 def remove(name: str) -> Callable[[Path], Any]:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import texts
 import torch
+from loading_helpers import refused
 from stubs import tiny
 
-from specdecode.errors import BadOption, LoadError
+from specdecode.errors import BadOption
 from specdecode.models.loading import as_dtype, load_pretrained
 
 
@@ -22,16 +23,6 @@ def folder(tmp_path: Path) -> Path:
 
 def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def refused(source: Any, *words: str) -> None:
-    with pytest.raises(LoadError) as caught:
-        load_pretrained(source)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 500
-    for word in words:
-        assert word in message
 
 
 @pytest.mark.parametrize("eos", ["x", [[1]], 1.5, -1, 999_999, [2, True], {"a": 1}, ""])

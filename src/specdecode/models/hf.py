@@ -123,7 +123,8 @@ class _Batch:
     def __init__(self, cache: SlotCache, rows: Sequence[Row], device: torch.device) -> None:
         asked = {row.index: row for row in rows}
         assert len(asked) == len(rows), "a pass takes each row of the cache once"
-        self.size, self.width = len(cache.rows), max(len(row.tokens) for row in rows)
+        order, lengths = cache.rows, cache.lengths
+        self.size, self.width = len(order), max(len(row.tokens) for row in rows)
         self.device = device
         self.tokens = torch.zeros(self.size, self.width, dtype=torch.long)
         self.positions = torch.zeros(self.size, self.width, dtype=torch.long)
@@ -131,8 +132,8 @@ class _Batch:
         self.trees: dict[int, tuple[int, ...]] = {}  # row index -> parents of all its uncommitted nodes
         self.bases: list[int] = []  # line -> first slot to write
         self._visible: list[tuple[int, int, Tensor, list[int]]] = []
-        for line, index in enumerate(cache.rows):
-            length, tree = cache.lengths[index], cache.uncommitted(index)
+        for line, index in enumerate(order):
+            length, tree = lengths[index], cache.uncommitted(index)
             if (row := asked.get(index)) is None:
                 self.bases.append(length + len(tree))
                 continue
