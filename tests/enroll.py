@@ -11,13 +11,31 @@ from typing import Any
 
 from stubs import drawn_tree, top_tree
 
+from specdecode import costs
+from specdecode.costs import Curve
 from specdecode.drafters import DRAFTERS, Drafter, make_drafter
-from specdecode.verify import RULES
+from specdecode.verify import RULES, make_rule
 
 Law = Callable[[tuple[int, ...], int], Any]
 
-NEEDS: dict[str, Callable[[Any], dict[str, Any]]] = {"lm": lambda small: {"lm": small}}
-"""Options that a drafter of the table cannot do without, made from a small model of the target's vocabulary."""
+NEEDS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "lm": lambda small: {"lm": small},
+    "merged": lambda small: {"sources": (make_drafter("ngram"), make_drafter("lm", lm=small))},
+    "auto": lambda small: _of_known_cost(small),
+}
+"""Options with which a drafter of the table has all it can use, made from a small model of the target's vocabulary."""
+
+
+def _of_known_cost(small: Any) -> dict[str, Any]:
+    """The drafter auto with passes that take as long on every machine: a row more costs a hundredth, a pass of `small`
+    a tenth, whatever a clock says."""
+    costs.remember(small, Curve((1,), (0,), ((0.1,),)))
+    return {
+        "sources": ("ngram", make_drafter("lm", lm=small)),
+        "curve": lambda rows, context: 1 + rows / 100,
+        "clock": lambda: 0.0,
+    }
+
 
 TREES: dict[str, Callable[[Law], Drafter]] = {
     "tree of drawn siblings": lambda law: drawn_tree(law, (2, 2)),
@@ -29,6 +47,8 @@ TREES: dict[str, Callable[[Law], Drafter]] = {
 METHODS = [*DRAFTERS, *TREES]
 LOSSLESS = [name for name, rule in RULES.items() if rule.lossless]
 SAMPLED = [name for name in LOSSLESS if name != "greedy"]
+ONE_TEXT = [name for name in LOSSLESS if name == "greedy" or make_rule(name).keyed]
+"""Rules that promise the text of plain decoding for each seed, and not its law alone."""
 
 
 def build(method: str, small: Any, law: Law, **options: Any) -> Drafter:

@@ -5,6 +5,7 @@ Names are imported when first used, so importing the package costs nothing.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from .text.model import Model
     from .text.request import Limits
     from .verify import RULES, make_rule
+
+# Threads that spin while they wait keep the cores from those that work: torch's, after each of its operations, from a
+# pass of the dense runtime; anybody's on a busy machine. It is read when torch is imported: whoever does that decides.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
     "load": "text.load",

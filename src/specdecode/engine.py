@@ -81,12 +81,13 @@ class Generation:
         """Verify, clip, keep and observe for one session."""
         session = self.sessions[row]
         laws = session.filters.rows(scores.logits, session.tokens, draft)
-        verdict = self._rules[row].verify(draft, laws, session.noise, session.position)
+        verdict = self._rules[row].verify(draft, laws, session.noise, session.position, session.spent)
         verdict, reason = session.stopping.clip(verdict, session.new_tokens)
         _check_finite(scores.logits.amax(-1)[list(verdict.nodes)], session)  # drafts that were not taken may be odd
         session.filters.commit(laws, verdict.path)
         self._cache.keep(row, verdict.nodes)
         session.tokens.extend(verdict.tokens)
+        session.spent += sum(verdict.nats)
         if session.top_logprobs is not None:
             session.logprobs += _logprobs(scores.logits, verdict, session.top_logprobs)
         self._drafting.observe(row, draft, verdict, scores)
@@ -116,6 +117,7 @@ def _record(draft: Draft, verdict: Verdict, seconds: Sequence[float]) -> StepRec
         probes=len(draft) - len(candidates),
         accepted=verdict.accepted,
         emitted=len(verdict.tokens),
+        nats=sum(verdict.nats),
         draft_s=seconds[0],
         target_s=seconds[1],
         total_s=seconds[2],

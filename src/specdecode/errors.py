@@ -38,6 +38,10 @@ class LoadError(SpecError, OSError):
     """A model, tokenizer or drafter could not be loaded: missing, incomplete or corrupt."""
 
 
+class WriteError(SpecError, OSError):
+    """A file could not be written: a full disk, most likely."""
+
+
 class NumericalError(SpecError, ArithmeticError):
     """The model returned NaN or infinite logits."""
 

@@ -16,6 +16,9 @@ DEFINITIONS = {
     "tokens_per_step": "emitted tokens / target passes, the next token included; plain decoding is 1.0",
     "per_position": "share of all steps that accepted the i-th drafted token",
     "histogram": "number of steps that accepted 0, 1, 2, ... drafted tokens",
+    "nats": "what a relaxed rule let the tokens cost: greedy, the log-probability lost against the target's choice; "
+    "sampling, the log of how much likelier it made them; 0 under a lossless rule",
+    "nats_per_token": "nats / emitted tokens",
     "rest_s": "seconds spent neither drafting nor in the target",
 }
 """What the reported figures mean, in one phrase each."""
@@ -35,6 +38,7 @@ class StepRecord:
     accepted: emitted tokens that had been drafted; emitted: all of them.
     draft_s, target_s, total_s: seconds drafting, in the target pass, and altogether. Sessions that share a batch step
               share its time equally.
+    nats:     what the emitted tokens cost under a relaxed rule.
     """
 
     drafted: int
@@ -45,6 +49,7 @@ class StepRecord:
     draft_s: float
     target_s: float
     total_s: float
+    nats: float = 0.0
 
     def __post_init__(self) -> None:
         assert 0 <= self.accepted <= min(self.drafted, self.emitted), f"impossible counts: {self}"
@@ -66,6 +71,7 @@ class Metrics:
     draft_s: float
     target_s: float
     total_s: float
+    nats: float = 0.0
 
     @classmethod
     def from_records(cls, records: Iterable[StepRecord]) -> Metrics:
@@ -85,6 +91,7 @@ class Metrics:
             draft_s=sum((step.draft_s for step in steps), 0.0),
             target_s=sum((step.target_s for step in steps), 0.0),
             total_s=sum((step.total_s for step in steps), 0.0),
+            nats=sum((step.nats for step in steps), 0.0),
         )
 
     @property
@@ -96,6 +103,11 @@ class Metrics:
     def tokens_per_step(self) -> float | None:
         """None before the first step."""
         return self.emitted / self.steps if self.steps else None
+
+    @property
+    def nats_per_token(self) -> float | None:
+        """None before the first step."""
+        return self.nats / self.emitted if self.emitted else None
 
     @property
     def per_position(self) -> list[float]:
@@ -116,6 +128,7 @@ class Metrics:
             "acceptance_rate": self.acceptance_rate,
             "tokens_per_step": self.tokens_per_step,
             "per_position": self.per_position,
+            "nats_per_token": self.nats_per_token,
             "rest_s": self.rest_s,
             "definitions": DEFINITIONS,
         }

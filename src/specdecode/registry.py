@@ -5,6 +5,7 @@ A factory is imported when it is first asked for, so a table costs nothing to re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -66,3 +67,13 @@ class Table(Mapping[str, Method]):
                     f"its options are: {', '.join(parameters) or 'none'}"
                 )
         return factory(**options)
+
+
+def option_value(text: str) -> Any:
+    """An option's value as users write it: a number, a string, true, false or null as JSON has them; any other text is
+    itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, list | dict) else value

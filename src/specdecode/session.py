@@ -18,7 +18,8 @@ from .types import Prompt, TokenLogprob
 class Session:
     """tokens: prompt and output, the newest last; `filters`, `noise` and `stopping` belong to this session alone.
 
-    top_logprobs: how many alternatives to report for each emitted token; None reports no log-probabilities at all."""
+    top_logprobs: how many alternatives to report for each emitted token; None reports no log-probabilities at all.
+    spent: nats that a relaxed rule let this answer cost so far (verify/relaxed.py)."""
 
     prompt: Prompt
     filters: Filters
@@ -29,6 +30,7 @@ class Session:
     records: list[StepRecord] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
+    spent: float = 0.0
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt.ids)

@@ -41,6 +41,8 @@ class Draft:
                memory (views of it count, copies do not).
     embeds:    {node: [D]} input embeddings of probes that are no vocabulary token.
     replacement: whether drawn siblings were drawn with replacement (they may then repeat a token).
+    confidence: [n] the drafter's own estimate of the chance that each node is accepted once its parent is; None where
+               it has none. Nodes of like confidence are learned together, others by depth.
     """
 
     tokens: tuple[int, ...] = ()
@@ -49,6 +51,7 @@ class Draft:
     q: tuple[Tensor | None, ...] | None = None
     embeds: dict[int, Tensor] = field(default_factory=dict)
     replacement: bool = False
+    confidence: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.tokens)
@@ -56,11 +59,18 @@ class Draft:
         assert all(-1 <= p < i for i, p in enumerate(self.parents)), f"a parent must precede its child: {self.parents}"
         assert self.candidate is None or len(self.candidate) == n, "one candidate flag a node"
         assert self.q is None or len(self.q) == n, "one law a node"
+        assert self.confidence is None or len(self.confidence) == n, "one confidence a node"
 
     @classmethod
-    def chain(cls, tokens: Sequence[int], q: Sequence[Tensor | None] | None = None) -> Draft:
+    def chain(
+        cls,
+        tokens: Sequence[int],
+        q: Sequence[Tensor | None] | None = None,
+        confidence: tuple[float, ...] | None = None,
+    ) -> Draft:
         """A draft without branches: each token hangs on the one before it."""
-        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q=None if q is None else tuple(q))
+        parents = tuple(range(-1, len(tokens) - 1))
+        return cls(tuple(tokens), parents, q=None if q is None else tuple(q), confidence=confidence)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -68,6 +78,12 @@ class Draft:
     def law(self, node: int) -> Tensor | None:
         """[V] logits of the law `node` was drawn from, None for a point mass."""
         return None if self.q is None else self.q[node]
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether every node is a candidate that was chosen and not drawn: such a draft may be cut at will."""
+        chosen = self.q is None or all(law is None for law in self.q)
+        return chosen and (self.candidate is None or all(self.candidate))
 
     def is_candidate(self, node: int) -> bool:
         return self.candidate is None or self.candidate[node]
@@ -126,14 +142,17 @@ class Verdict:
     tokens:   the accepted draft tokens, then one token drawn from the target (correction or bonus). Never empty.
     path:     draft nodes of tokens[:-1], root to leaf: those whose keys and values are kept.
     accepted: how many of `tokens` had been drafted. len(path), or one more when the cut fell on a drafted token.
+    nats:     what each of `tokens` cost under a relaxed rule (verify/relaxed.py says in what); empty: nothing.
     """
 
     tokens: tuple[int, ...]
     path: tuple[int, ...]
     accepted: int
+    nats: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.path) == len(self.tokens) - 1, f"{self.tokens} does not fit path {self.path}"
+        assert len(self.nats) in (0, len(self.tokens)), f"{self.nats} are not the costs of {self.tokens}"
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -141,14 +160,16 @@ class Verdict:
         return (0, *(node + 1 for node in self.path))
 
     @classmethod
-    def of(cls, draft: Draft, path: Sequence[int], next_token: int) -> Verdict:
-        return cls((*(draft.tokens[i] for i in path), next_token), tuple(path), len(path))
+    def of(cls, draft: Draft, path: Sequence[int], next_token: int, nats: Sequence[float] = ()) -> Verdict:
+        """nats: what each token of `path` cost; the next token costs nothing."""
+        costs = (*nats, 0.0) if any(nats) else ()
+        return cls((*(draft.tokens[i] for i in path), next_token), tuple(path), len(path), costs)
 
     def clip(self, n: int) -> Verdict:
         """The verdict cut to its first `n` >= 1 tokens; the last of them becomes the newest, unscored token."""
         if n >= len(self.tokens):
             return self
-        return Verdict(self.tokens[:n], self.path[: n - 1], min(self.accepted, n))
+        return Verdict(self.tokens[:n], self.path[: n - 1], min(self.accepted, n), self.nats[:n])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def test_generate_prints_the_text_and_nothing_else(cli: Cli, folder: Path, model
     result = cli("generate", "the END", "--model", folder, *LENGTH)
     wanted = model.chat("the END", max_new_tokens=12)
     assert (result.code, result.out) == (0, wanted.text + "\n")
-    for figure in ("12 tokens in", "tokens/s", "drafter ngram, rule greedy", "tokens per step", "target", "length"):
+    for figure in ("12 tokens in", "tokens/s", "drafter auto, rule greedy", "tokens per step", "target", "length"):
         assert figure in result.err
     assert "\x1b" not in result.out + result.err
 
@@ -70,11 +70,30 @@ def test_what_was_resolved_is_what_the_model_is_asked(
     asked: dict[str, Any] = {}
     stream = sd.Model.stream
     monkeypatch.setattr(sd.Model, "stream", lambda self, ids, **kw: asked.update(kw) or stream(self, ids, **kw))
-    args = ["--temperature", "0.5", "--top-k", "9", "--seed", "3", "--stop", "END", "--ignore-eos", "-o", "min_match=1"]
+    args = ["--temperature", "0.5", "--top-k", "9", "--seed", "3", "--stop", "END", "--ignore-eos", "-o", "nodes=9"]
     cli("generate", "hi", "--model", folder, *args, *LENGTH)
     assert asked["sampling"] == sd.Sampling(temperature=0.5, top_k=9, seed=3)
     assert asked["limits"] == sd.Limits(12, stop="END", ignore_eos=True)
-    assert asked["drafter"] == sd.make_drafter("ngram", min_match=1)
+    assert asked["drafter"] == sd.make_drafter("auto", nodes=9)
+
+
+@pytest.mark.parametrize("runtime", ["dense", "transformers"])
+def test_the_runtime_is_the_one_that_was_asked_for(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    """In float32 the text is the same. Draft models run on it too."""
+    made: list[str] = []
+    stream = sd.Model.stream
+
+    def noting(self: sd.Model, ids: Any, **options: Any) -> Any:
+        made.extend(lm.signature.split()[0] for lm in (self.lm, options["drafter"].lm))
+        return stream(self, ids, **options)
+
+    monkeypatch.setattr(sd.Model, "stream", noting)
+    args = ["--model", folder, "--draft-model", folder, "--runtime", runtime, "--dtype", "float32"]
+    said = cli("generate", "the END", *args, *LENGTH)
+    assert made == [runtime] * 2
+    assert said.out == sd.load(folder, dtype="float32").chat("the END", max_new_tokens=12, drafter=None).text + "\n"
 
 
 @pytest.mark.parametrize("args", [[], ["--temperature", "1"], ["--temperature", "1", "-n", "2"]])
@@ -146,7 +165,7 @@ def test_demo_compares_all_drafters_at_hand(cli: Cli, folder: Path) -> None:
     result = cli("demo", "--model", folder, *LENGTH)
     assert result.code == 0
     rows = re.findall(r"^│ (\w+) +│.*│ (yes|no) +│$", result.out, re.M)
-    assert rows == [("null", "yes"), ("ngram", "yes")] * 2
+    assert rows == [("null", "yes"), ("ngram", "yes"), ("auto", "yes")] * 2
     assert "speed-up" in result.out
 
 

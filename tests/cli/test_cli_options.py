@@ -17,13 +17,17 @@ from specdecode.cli.settings import Asked, Settings
 CASES: dict[str, tuple[list[str], str, Any]] = {
     "model": (["--model", "a/b"], "model.source", "a/b"),
     "dtype": (["--dtype", "bfloat16"], "model.dtype", "bfloat16"),
+    "runtime": (["--runtime", "transformers"], "model.runtime", "transformers"),
     "device": (["--device", "cpu"], "model.device", "cpu"),
     "threads": (["--threads", "3"], "model.threads", 3),
     "drafter": (["--drafter", "null"], "drafter.name", "null"),
     "draft_model": (["--draft-model", "c/d"], "drafter.model", "c/d"),
-    "k": (["--k", "3"], "drafter.k", 3),
-    "option": (["-o", "min_match=5"], "drafter.min_match", 5),
-    "rule": (["--rule", "rejection"], "rule", "rejection"),
+    "k": (["--k", "3", "--drafter", "ngram"], "drafter.k", 3),
+    "option": (["-o", "nodes=5"], "drafter.nodes", 5),
+    "explain": (["--explain"], "drafter.explained", True),
+    "rule": (["--rule", "rejection"], "rule.name", "rejection"),
+    "rule_option": (["--rule", "lenient", "--rule-option", "lenience=0.3"], "rule.lenience", 0.3),
+    "budget": (["--rule", "typical", "--budget", "2.5"], "rule.budget", 2.5),
     "temperature": (["--temperature", "0.4"], "sampling.temperature", 0.4),
     "top_k": (["--top-k", "7"], "sampling.top_k", 7),
     "top_p": (["--top-p", "0.6"], "sampling.top_p", 0.6),
@@ -86,26 +90,32 @@ def test_the_commands_take_what_the_settings_hold() -> None:
 def test_defaults_are_the_librarys_own(cli: Cli) -> None:
     """Fault 141: without k, the drafter's own."""
     import specdecode as sd
-    from specdecode.drafters.ngram import Ngram
+    from specdecode.drafters.auto import Auto
     from specdecode.text.request import Limits
 
     told = cli("generate", "hi", "--dry-run").json
-    assert told["drafter"] == {"name": "ngram", "model": None, **vars(Ngram())}
+    options = {"sources": list(Auto().sources), "nodes": Auto().nodes}
+    assert told["drafter"] == {"name": "auto", "model": None, "explained": False, **options}
     assert told["sampling"]["temperature"] == 0
     assert told["sampling"]["repetition_penalty"] == sd.Sampling().repetition_penalty
     assert told["limits"]["max_new_tokens"] == Limits().max_new_tokens
-    assert told["rule"] == "greedy"
+    assert told["rule"] == {"name": "greedy"}
     assert cli("generate", "hi", "--dry-run", "--draft-model", "x").json["drafter"] == {
-        "name": "lm", "model": "x", "k": 5, "schedule": "fixed", "confidence": None,
+        "name": "lm", "model": "x", "explained": False, "k": 5, "schedule": "fixed", "confidence": None,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--k", "0"], "k=0"),
-        (["--k", "-2"], "k=-2"),
-        (["-o", "k=2.5"], "k=2.5"),
+        (["--k", "3"], "'auto' has no option 'k'"),
+        (["--drafter", "ngram", "--k", "0"], "k=0"),
+        (["--drafter", "ngram", "--k", "-2"], "k=-2"),
+        (["--drafter", "ngram", "-o", "k=2.5"], "k=2.5"),
+        (["-o", "nodes=0"], "nodes=0"),
+        (["-o", "sources=ngram"], "sources="),
+        (["--drafter", "merged"], "sources"),
+        (["--drafter", "ngram", "--explain"], "--explain"),
         (["-o", "width=3"], "width"),
         (["-o", "width"], "NAME=VALUE"),
         (["-o", "lm=x", "--draft-model", "y"], "--draft-model"),
@@ -114,6 +124,19 @@ def test_defaults_are_the_librarys_own(cli: Cli) -> None:
         (["--drafter", "ngram", "--draft-model", "x"], "--draft-model"),
         (["--rule", "nonsense"], "rejection"),
         (["--rule", "greedy", "--temperature", "1"], "temperature"),
+        (["--rule", "topbeta", "--temperature", "1"], "'topbeta' cannot draw at temperature 1"),
+        (["--budget", "1"], "'greedy' has no option 'budget'"),
+        (["--budget", "1", "--temperature", "1"], "'coupled' has no option 'budget'"),
+        (["--rule", "block", "--budget", "1"], "'block' has no option 'budget'"),
+        (["--rule", "lenient", "--budget", "-1"], "budget=-1"),
+        (["--rule", "lenient", "--budget", "nan"], "budget=nan"),
+        (["--rule", "lenient", "--budget", "1", "--rule-option", "budget=2"], "--budget"),
+        (["--rule", "lenient", "--rule-option", "epsilon=0.1"], "'epsilon'"),
+        (["--rule", "lenient", "--rule-option", "lenience"], "NAME=VALUE"),
+        (["--rule", "lenient", "--rule-option", "lenience=0"], "lenience=0"),
+        (["--runtime", "fast"], "runtime 'fast' does not exist; choose one of: dense, transformers"),
+        (["--runtime", "dense", "--dtype", "float64"], "float64"),
+        (["--runtime", "transformers", "--dtype", "int8"], "int8 weights need the dense runtime"),
         (["--temperature", "-1"], "temperature"),
         (["--top-p", "2"], "top_p"),
         (["--logit-bias", "3"], "NAME=VALUE"),
@@ -137,7 +160,7 @@ def test_defaults_are_the_librarys_own(cli: Cli) -> None:
         (["--stop", ""], "stop"),
         (["--threads", "0"], "--threads"),
         (["--threads", "1000000000"], "--threads"),
-        (["--dtype", "int8"], "int8"),
+        (["--dtype", "int4"], "int4"),
         (["--raw", "--system", "x"], "--system"),
         (["-n", "0"], "-n 0"),
         (["--logprobs", "2"], "--json"),

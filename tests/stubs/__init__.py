@@ -4,24 +4,31 @@ Words as in the fault cases: T is tiny("llama", 0) and D tiny("llama", 1); SCRIP
 ANTI, MIX and FIX are oracle, anti, mix and fix; BASE is plain.
 """
 
+from .clocks import Clock, Slow, TimedLM
 from .decoding import decode, make_session, measured, plain, primed
-from .drafters import Turn, Watched, anti, drawn_tree, fix, mix, oracle, stub, top_tree
+from .drafters import Turn, Watched, anti, chancy, drawn_tree, fix, mix, oracle, stub, top_tree
 from .lms import BranchLM, DistLM, Pass, ScriptLM, Spy, StubCache, StubLM, point_mass, torn
-from .tiny import TINY, tiny
+from .tiny import DENSE, TINY, dense, quantised, tiny
 
 __all__ = [
+    "DENSE",
     "TINY",
     "BranchLM",
+    "Clock",
     "DistLM",
     "Pass",
     "ScriptLM",
+    "Slow",
     "Spy",
     "StubCache",
     "StubLM",
+    "TimedLM",
     "Turn",
     "Watched",
     "anti",
+    "chancy",
     "decode",
+    "dense",
     "drawn_tree",
     "fix",
     "make_session",
@@ -31,6 +38,7 @@ __all__ = [
     "plain",
     "point_mass",
     "primed",
+    "quantised",
     "stub",
     "tiny",
     "top_tree",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,6 +102,7 @@ class _Proposer:
     propose: Propose
 
     name = "stub"
+    model_free = True
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> _Proposing:
         return _Proposing(self.propose, sessions)
@@ -155,6 +157,21 @@ def oracle(truth: Truth, k: int = 4, lengths: Tokens = ()) -> Watched:
 
     def propose(row: int, turn: int, session: Session, budget: Budget) -> Draft:
         return _chain(_truth(truth, session)[: lengths[turn % len(lengths)] if lengths else k], budget)
+
+    return stub(propose)
+
+
+def chancy(
+    truth: Tokens, chance: Callable[[int], float], *, k: int = 16, confidence: float | None = None, vocab: int = 97
+) -> Watched:
+    """Drafts the right token for new token i with chance(i), decided once for each i, and a wrong one else."""
+    right = [random.Random(i).random() < chance(i) for i in range(len(truth))]
+
+    def propose(row: int, turn: int, session: Session, budget: Budget) -> Draft:
+        done = len(session.tokens) - session.prompt_length
+        ahead = range(done, min(len(truth), done + min(k, budget.depth, budget.nodes)))
+        tokens = [truth[i] if right[i] else (truth[i] + 1) % vocab for i in ahead]
+        return Draft.chain(tokens, confidence=None if confidence is None else (confidence,) * len(tokens))
 
     return stub(propose)
 

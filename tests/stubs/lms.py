@@ -79,6 +79,7 @@ class StubLM:
     law: (prefix with the newest token, index of the new token to decide, 0 for the first) -> [V] raw logits."""
 
     n_layers = 1
+    signature = ""
     capabilities = Capabilities(trees=True, embeds=False, taps=False, layers=False)
 
     def __init__(self, law: Callable[[tuple[int, ...], int], Tensor], vocab: int, context: int = 1 << 20) -> None:
@@ -194,6 +195,7 @@ class Spy:
     def __init__(self, lm: LM) -> None:
         self.lm = lm
         self.vocab, self.context, self.n_layers, self.capabilities = lm.vocab, lm.context, lm.n_layers, lm.capabilities
+        self.signature = lm.signature
         self.passes: list[Pass] = []
         self.reads: list[Pass] = []
         self.opened: list[list[int]] = []

@@ -19,14 +19,14 @@ SCRIPT = [5, 6, 7, 5, 6, 7, 5, 6, 8, 1, 2, 3, 1, 2, 3, 1]
 
 def needs(name: str) -> dict[str, Any]:
     """The options that a drafter cannot do without."""
-    return {"lm": ScriptLM(SCRIPT)} if name == "lm" else {}
+    return {"lm": {"lm": ScriptLM(SCRIPT)}, "merged": {"sources": (Ngram(), Ngram(min_match=1))}}.get(name, {})
 
 
 def make(name: str, **options: Any) -> Drafter:
     return make_drafter(name, **{**needs(name), **options})
 
 
-@pytest.mark.parametrize("name", ["null", "ngram", "lm"])
+@pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_is_made_with_its_defaults_and_decodes(name: str) -> None:
     drafter = make(name)
     assert drafter.name == name == DRAFTERS[name].name
@@ -35,7 +35,7 @@ def test_every_drafter_is_made_with_its_defaults_and_decodes(name: str) -> None:
     assert session.new_tokens == SCRIPT[:12]
 
 
-@pytest.mark.parametrize("name", ["null", "ngram", "lm"])
+@pytest.mark.parametrize("name", DRAFTERS)
 def test_options_are_frozen(name: str) -> None:
     drafter = make(name)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -43,7 +43,9 @@ def test_options_are_frozen(name: str) -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadOption, match=r"drafter 'suffx' does not exist; choose one of: null, ngram, lm"):
+    with pytest.raises(
+        BadOption, match=r"drafter 'suffx' does not exist; choose one of: null, ngram, lm, merged, auto"
+    ):
         make_drafter("suffx")
 
 

@@ -66,12 +66,12 @@ def test_a_device_that_computes_nothing_is_refused(folder: Path, device: Any) ->
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", torch.float8_e5m2, "complex64", "float8_e8m0fnu"])
 def test_a_dtype_that_no_model_computes_in_is_refused(dtype: Any) -> None:
-    with pytest.raises(BadOption, match="use float32, bfloat16, float16 or float64"):
+    with pytest.raises(BadOption, match="use float32, bfloat16, float16, float64 or int8"):
         as_dtype(dtype)
 
 
 def test_dtypes_have_names() -> None:
-    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int8):
         assert as_dtype(dtype) is as_dtype(str(dtype).removeprefix("torch.")) is dtype
     assert as_dtype(None) is None
 

@@ -32,16 +32,22 @@ def test_every_public_name_is_there_and_no_other() -> None:
         _ = sd.nonsense
 
 
-def test_a_folder_becomes_a_model_with_fast_attention(folder: Path) -> None:
-    model = sd.load(folder)
+@pytest.mark.parametrize("runtime", [None, "dense", "transformers"])
+def test_a_folder_becomes_a_model(folder: Path, runtime: str | None) -> None:
+    model = sd.load(folder, runtime=runtime)
     assert (model.name, model.lm.vocab, model.eos_ids) == ("tiny", len(texts.byte_level()), (model.lm.vocab - 1,))
-    assert model.lm.model.config._attn_implementation == TREE_SDPA
     assert model.generate("the END", max_new_tokens=5).text
-    assert sd.load(folder, dtype="bfloat16").lm.model.dtype is torch.bfloat16
+
+
+def test_transformers_is_given_fast_attention(folder: Path) -> None:
+    model = sd.load(folder, runtime="transformers")
+    assert model.lm.model.config._attn_implementation == TREE_SDPA
+    assert model.lm.model.dtype is torch.float32
+    assert sd.load(folder, runtime="transformers", dtype="bfloat16").lm.model.dtype is torch.bfloat16
 
 
 def test_fast_attention_says_what_upstreams_says(folder: Path) -> None:
-    ours = sd.load(folder)
+    ours = sd.load(folder, runtime="transformers")
     theirs = sd.load(tiny_of(folder, "sdpa"), tokenizer=texts.byte_level())
     options: dict[str, Any] = {"max_new_tokens": 30, "drafter": sd.make_drafter("ngram", min_match=1)}
     assert ours.generate("the the", **options).tokens == theirs.generate("the the", **options).tokens
@@ -66,7 +72,7 @@ def test_soft_capped_attention_keeps_its_own_backend(tmp_path: Path, monkeypatch
     capped = tiny("llama", attention="sdpa", vocab_size=len(texts.byte_level()), attn_logit_softcapping=30.0)
     loaded = Loaded(capped, texts.byte_level(), (), "capped")
     monkeypatch.setattr("specdecode.text.load.load_pretrained", lambda *_, **__: loaded)
-    sd.load(tmp_path)
+    sd.load(tmp_path, runtime="transformers")
     assert capped.config._attn_implementation == "sdpa"
 
 
@@ -89,7 +95,9 @@ def test_a_draft_model_is_taken_in_any_form(folder: Path, tmp_path: Path) -> Non
         assert (done.tokens, done.drafter, len(done.metrics.histogram)) == (wanted.tokens, "lm", 4)
 
 
-@pytest.mark.parametrize("given", [{"tokenizer": texts.TOKENIZER}, {"dtype": "bfloat16"}, {"device": "cpu"}])
+@pytest.mark.parametrize(
+    "given", [{"tokenizer": texts.TOKENIZER}, {"dtype": "bfloat16"}, {"device": "cpu"}, {"runtime": "dense"}]
+)
 def test_a_model_that_is_to_draft_keeps_what_it_has(folder: Path, given: dict[str, Any]) -> None:
     model = sd.load(folder)
     with pytest.raises(BadOption, match=f"{next(iter(given))}.* still to be loaded"):
@@ -120,7 +128,7 @@ def test_draft_options_are_refused_before_anything_is_loaded(folder: Path) -> No
         sd.draft_model("/no/such/folder", sd.load(folder), width=3)
 
 
-@pytest.mark.parametrize("dtype", ["float33", "int8", "Tensor", torch.int64, 32])
+@pytest.mark.parametrize("dtype", ["float33", "int4", "Tensor", torch.int64, 32])
 def test_a_dtype_that_is_none_is_refused(folder: Path, dtype: Any) -> None:
     with pytest.raises(BadOption, match="dtype"):
         sd.load(folder, dtype=dtype)
@@ -145,9 +153,9 @@ def test_attention_that_is_more_than_ours_is_refused() -> None:
         grouped_attention(torch.nn.Linear(1, 1), x, x, x, None, softcap=30.0)
 
 
-def test_the_default_model_answers(smol: Loaded) -> None:
-    """The embedded model, through the text layer: chat template, end token, streaming, plain = speculative."""
-    model = sd.load(smol.hf_model, tokenizer=smol.tokenizer)
+def test_the_default_model_answers() -> None:
+    """The embedded model, as it is loaded by default: chat template, end token, streaming, plain = speculative."""
+    model = sd.load()
     pieces = list(model.stream(model.chat_prompt("Say hello."), max_new_tokens=12))
     plain = model.chat("Say hello.", max_new_tokens=12, drafter=None)
     assert "".join(piece.text for piece in pieces) == plain.text

@@ -125,6 +125,70 @@ def test_mss_refuses_no_more_than_naive(laws, k):
     assert theory.mss_acceptance(*laws, k) >= theory.naive_acceptance(*laws, k)
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "k", "rho", "expected"),
+    [(P, Q, 1, 1, 0.7), (P, Q, 2, 1.4568, 0.7914), (P, Q, 3, 1.7926, 0.8585), (SURE, EVEN, 2, 1.5, 0.75)],
+)
+def test_published_kseq(p, q, k, rho, expected):
+    """SpecTr; printed in Sequoia F.3."""
+    assert theory.kseq_rho(p, q, k) == pytest.approx(rho, abs=5e-5)
+    assert theory.kseq_acceptance(p, q, k) == pytest.approx(expected, abs=5e-5)
+
+
+@given(law_pairs(), st.integers(1, 5))
+def test_kseq_is_the_least_that_keeps_the_law(laws, k):
+    p, q = ([float(x) for x in law] for law in laws)
+    rho = theory.kseq_rho(p, q, k)
+    assert 1 <= rho <= k
+
+    def excess(rho):
+        beta = sum(min(y, x / rho) for x, y in zip(p, q, strict=True))
+        return 1 - (1 - beta) ** k - rho * beta
+
+    assert excess(rho) <= 1e-9
+    assert rho == 1 or excess(rho - 1e-4) > -1e-12  # a plateau where p = q
+    assert theory.kseq_acceptance(p, q, 1) == pytest.approx(theory.acceptance(p, q))
+    assert theory.kseq_acceptance(p, q, k) >= theory.acceptance(p, q) - 1e-6
+
+
+@pytest.mark.parametrize(("g", "expected"), [(1, 0.7), (2, 1.25), (3, 1.695), (4, 2.0635)])
+def test_block_verification_of_published_chains(g, expected):
+    assert theory.block_expected_tokens(P, Q, g) - 1 == Frac(str(expected))
+    assert theory.expected_tokens(Frac(7, 10), g) <= theory.block_expected_tokens(P, Q, g)
+
+
+def test_block_verification_of_the_canonical_case():
+    """11/9 accepted tokens against 10/9 token by token."""
+    p, q = (Frac(1, 3), Frac(2, 3)), (Frac(2, 3), Frac(1, 3))
+    assert theory.block_expected_tokens(p, q, 2) == 1 + Frac(11, 9)
+    assert theory.expected_tokens(theory.acceptance(p, q), 2) == 1 + Frac(10, 9)
+
+
+def drafted_block(p: list[Frac], q: list[Frac], chain: tuple[int, ...]) -> Frac:
+    """The expected accepted length of one drawn chain: block verification as it is run."""
+    weights = [Frac(1)]
+    for token in chain:
+        weights.append(min(Frac(1), weights[-1] * p[token] / q[token]))
+    missed, mean = Frac(1), Frac(0)
+    for i in range(len(chain), 0, -1):
+        passes = weights[i]
+        if i < len(chain):
+            mass = sum(max(weights[i] * x - y, 0) for x, y in zip(p, q, strict=True))
+            passes = mass / (mass + 1 - weights[i]) if mass + 1 - weights[i] else Frac(1)
+        mean += i * missed * passes
+        missed *= 1 - passes
+    return mean
+
+
+@given(law_pairs(most=3), st.integers(0, 3))
+def test_block_verification_by_enumeration_of_draws(laws, g):
+    p, q = laws
+    chains = [chain for chain in itertools.product(range(len(q)), repeat=g) if all(q[t] for t in chain)]
+    mean = sum(math.prod(q[t] for t in chain) * drafted_block(p, q, chain) for chain in chains)
+    assert theory.block_expected_tokens(p, q, g) == 1 + mean
+    assert theory.block_expected_tokens(p, q, g) >= theory.expected_tokens(theory.acceptance(p, q), g)
+
+
 @given(law_pairs())
 def test_one_candidate_is_plain_speculative_sampling(laws):
     """Sequoia's optimal-transport property: k = 1 accepts 1 - TV."""

@@ -59,6 +59,10 @@ def test_whole_numbers_of_numpy_are_welcome():
         lambda: theory.naive_acceptance(P, SURE, 2),
         lambda: theory.top_k_acceptance(P, Q, 1.5),  # type: ignore[arg-type]
         lambda: theory.top_k_acceptance(P, SURE, 2),
+        lambda: theory.kseq_rho(P, Q, 0),
+        lambda: theory.kseq_acceptance(P, SURE, 2),
+        lambda: theory.block_expected_tokens(P, Q, -1),
+        lambda: theory.block_expected_tokens(P, SURE, 2),
         lambda: theory.child_ranks((-1, 1)),
         lambda: theory.tree_value((-2,), [0.5]),
         lambda: theory.tree_value((-1, -1), [0.5]),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from verify_helpers import POSITION, check
 
-from specdecode.sampling import Argmax, Keyed, Stream
+from specdecode.sampling import Argmax, Keyed, Noise, Stream
 from specdecode.types import Draft, Verdict
+from specdecode.verify import RULES, make_rule
 from specdecode.verify.coupled import Coupled
 from specdecode.verify.greedy import Greedy
-from specdecode.verify.rejection import Rejection
 
 VOCAB = 4
 NUMBERS = st.one_of(st.just(-math.inf), st.floats(-60, 60, width=32), st.sampled_from([0.0, 1.0]))
@@ -66,14 +67,20 @@ def drafted_children(case: Case, path: tuple[int, ...]) -> set[int]:
     return {draft.tokens[i] for i, p in enumerate(draft.parents) if p == node and draft.is_candidate(i)}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
-def test_rejection(case: Case) -> None:
-    before = snapshot(case)
-    verdict = Rejection().verify(case.draft, case.rows, Stream(case.seed), POSITION)
-    check_step(case, verdict)
-    assert untouched(case, before)
-    assert verdict == Rejection().verify(case.draft, case.rows, Stream(case.seed), POSITION)
+@pytest.mark.parametrize("name", [name for name in RULES if name not in ("greedy", "coupled")])
+def test_every_rule(name: str, case: Case) -> None:
+    """An unbroken path, no impossible token, the inputs as they were, and the same again from the same noise."""
+    rule, before = make_rule(name), snapshot(case)
+    noises: list[tuple[Noise, Noise]] = [(Stream(case.seed), Stream(case.seed))] if rule.draws else []
+    if not rule.lossless:
+        noises.append((Argmax(), Argmax()))
+    for noise, again in noises:
+        verdict = rule.verify(case.draft, case.rows, noise, POSITION)
+        check_step(case, verdict)
+        assert untouched(case, before)
+        assert verdict == rule.verify(case.draft, case.rows, again, POSITION)
 
 
 @settings(max_examples=100, deadline=None)

@@ -11,20 +11,22 @@ from verify_helpers import EXACT, POSITION, Context, constant, decode, logits, m
 
 from specdecode.errors import BadOption
 from specdecode.sampling import Argmax, Keyed, Noise, Stream
-from specdecode.types import Draft
-from specdecode.verify import RULES, make_rule
+from specdecode.types import EMPTY, Draft
+from specdecode.verify import RULES, Verifier, make_rule
 
 SAMPLING_RULES = [name for name in RULES if RULES[name].lossless and name != "greedy"]
 
 
 def noise_for(name: str, seed: int, width: int) -> Noise:
-    return Keyed(seed, width) if make_rule(name).keyed else Stream(seed)
+    rule = make_rule(name)
+    return Argmax() if not rule.draws else Keyed(seed, width) if rule.keyed else Stream(seed)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_row_tells_the_truth_about_its_rule(name: str) -> None:
     row, rule = RULES[name], make_rule(name)
     assert row.name == name == rule.name
+    assert isinstance(rule, Verifier)
     assert rule.keyed is (name == "coupled")
     assert rule.lossless is row.lossless
     assert row.summary
@@ -78,6 +80,17 @@ def test_sampling_rules_sample(name: str) -> None:
     assert text(1) != text(2)
 
 
+@pytest.mark.parametrize("name", [name for name in RULES if make_rule(name).draws])
+def test_without_a_draft_a_rule_draws_once(name: str) -> None:
+    """So plain decoding is the same under every rule of one noise."""
+    for seed in range(5):
+        ours, plain = noise_for(name, seed, 3), noise_for(name, seed, 3)
+        row = logits((0.2, 0.3, 0.5))
+        verdict = make_rule(name).verify(EMPTY, row[None], ours, POSITION)
+        assert verdict.tokens == (plain.draw(row, POSITION),)
+        assert ours.draw(row, POSITION + 1) == plain.draw(row, POSITION + 1)
+
+
 @pytest.mark.parametrize("name", SAMPLING_RULES)
 @pytest.mark.parametrize("drafted", [0, 1, 2])
 def test_a_one_hot_row_gives_its_token(name: str, drafted: int) -> None:
@@ -127,7 +140,7 @@ def test_rows_are_read_along_the_path_only(name: str) -> None:
             return logits(np.eye(6)[[2, 0, 4, 0, 0, 1, 5][row]])
 
     draft = Draft((5, 2, 1, 4, 3, 0), (-1, -1, 0, 1, 1, 3))
-    noise = Argmax() if name == "greedy" else noise_for(name, 0, 6)
-    verdict = make_rule(name).verify(draft, Spy(), noise, POSITION)
-    assert verdict.tokens == (2, 4, 0, 5)
-    assert read == [0, 2, 4, 6]
+    verdict = make_rule(name).verify(draft, Spy(), noise_for(name, 0, 6), POSITION)
+    first_children_only = name == "block"
+    assert verdict.tokens == ((2,) if first_children_only else (2, 4, 0, 5))
+    assert list(dict.fromkeys(read)) == ([0] if first_children_only else [0, 2, 4, 6])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from .bench import bench
+from .calibrate import calibrate
 from .chat import chat
 from .demo import demo
 from .generate import generate
@@ -15,5 +17,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (generate, chat, methods, demo):
+for command in (generate, chat, methods, demo, bench, calibrate):
     app.command()(command)

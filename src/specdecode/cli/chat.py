@@ -29,6 +29,7 @@ def chat(
         return
     with show.busy("Loading the model"):
         model, drafter = resolved.load()
+    show.measure(model.lm, drafter)
     opening = [] if system is None else [{"role": "system", "content": system}]
     history = list(opening)
     show.note(f"{model.name}; {HELP}")
@@ -43,8 +44,9 @@ def chat(
                 show.note(f"error: {error}")
                 continue
             history = [*asked, {"role": "assistant", "content": done.text}]
-            for words in show.summary(done):
+            for words in (*show.summary(done), *show.explanation(resolved.told)):
                 show.note(words)
+            resolved.told.clear()
 
 
 def _read() -> str | None:

@@ -36,8 +36,9 @@ def demo(
     resolved = Resolved.of(Settings(model=model, max_new_tokens=max_new_tokens))
     console = show.console()
     with show.busy("Loading the model"):
-        target, _ = resolved.load()
+        target, drafter = resolved.load()
         target.generate(target.encode("Once upon a time"), max_new_tokens=4)  # the first passes are always slow
+    show.measure(target.lm, drafter)
     for title, text in PROMPTS.items():
         console.rule(title)
         console.print(text, markup=False, highlight=False, style="dim")

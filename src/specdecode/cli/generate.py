@@ -46,15 +46,20 @@ def generate(
         return
     with show.busy("Loading the model"):
         model, drafter = resolved.load()
+    show.measure(model.lm, drafter)
     ids = _encode(model, text, asked)
     if asked.compare:
         model.generate(ids, drafter=None, max_new_tokens=2)  # the first passes are slow, whoever makes them
     done = _answer(model, ids, drafter, resolved, asked)
     versus = show.comparison(done, _plainly(model, ids, resolved, done)) if asked.compare else None
     if asked.json:
-        show.document({"config": config, "completions": [c.to_dict() for c in done], "comparison": versus})
-    else:
-        _report(done, versus)
+        decisions = [asdict(decision) for decision in resolved.told] if settings.explain else None
+        completions = [completion.to_dict() for completion in done]
+        show.document({"config": config, "completions": completions, "comparison": versus, "decisions": decisions})
+        return
+    _report(done, versus)
+    for line in show.explanation(resolved.told):
+        show.note(line)
 
 
 def _encode(model: Model, text: str, asked: Asked) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ Imports nothing that takes time, so that an interrupt finds it ready. Knows no c
 from __future__ import annotations
 
 import io
-import os
 import sys
 from contextlib import suppress
 
@@ -17,9 +16,6 @@ INTERRUPTED = 130
 
 def run() -> None:
     """Exit codes: 0, 1 for what could not be done, 2 for a wrong command line, 130 when interrupted."""
-    # Threads that spin while they wait stop each other on a busy machine: two on two cores fell to a fifth of the speed
-    # of one. Read when torch is imported, so set before.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         _prepare_streams()
         from .app import app

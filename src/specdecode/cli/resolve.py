@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import torch
 
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
+from ..drafters.auto import Auto
+from ..drafters.choosing import Decision
 from ..errors import BadOption
 from ..models.embedded import NAME
 from ..models.loading import as_device, as_dtype
+from ..models.runtime import check_runtime
+from ..registry import option_value
 from ..sampling import Sampling
 from ..text.load import draft_model, load
 from ..text.model import Model
 from ..text.request import Limits, Request
+from ..verify import Verifier, make_rule
 from .settings import Settings
 
+A_MODEL = "lm"  # the option that --draft-model fills
 THREADS_A_CORE = 4  # beyond, threads only wait for each other; far beyond, OpenMP aborts the process
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a command is going to do. options: all those of the drafter but for its model, defaults included."""
+    """What a command is going to do. options: all those of the drafter but for its model, defaults included; rule: the
+    one that will decide; told: what the drafter has decided so far, where that is to be explained."""
 
     settings: Settings
     sampling: Sampling
     limits: Limits
     drafter: str
     options: dict[str, Any]
-    rule: str
+    rule: Verifier
     dtype: torch.dtype | None
+    told: list[Decision] = field(default_factory=list)
 
     @classmethod
     def of(cls, settings: Settings) -> Resolved:
         """Raises BadOption for every setting that cannot be honoured, whatever the model."""
         _check(settings)
         sampling, drafter = _sampling(settings), _drafter(settings)
-        rule = Request(rule=settings.rule).make_rule(sampling).name
+        rule = _rule(settings, sampling)
         options = _drafter_options(settings, drafter)
-        return cls(settings, sampling, _limits(settings), drafter, options, rule, as_dtype(settings.dtype))
+        dtype = as_dtype(settings.dtype)
+        check_runtime(settings.runtime, dtype)
+        return cls(settings, sampling, _limits(settings), drafter, options, rule, dtype)
 
     def request(self) -> dict[str, Any]:
         """The options of Model.generate, but for the drafter."""
-        return {"rule": self.settings.rule, "sampling": self.sampling, "limits": self.limits}
+        return {"rule": self.rule, "sampling": self.sampling, "limits": self.limits}
 
     def describe(self) -> dict[str, Any]:
         """The resolved settings, ready for JSON."""
@@ -58,10 +67,11 @@ class Resolved:
                 "source": s.model or NAME,
                 "dtype": None if self.dtype is None else str(self.dtype).removeprefix("torch."),
                 "device": s.device,
+                "runtime": s.runtime,
                 "threads": s.threads,
             },
-            "drafter": {"name": self.drafter, "model": s.draft_model, **self.options},
-            "rule": self.rule,
+            "drafter": {"name": self.drafter, "model": s.draft_model, "explained": s.explain, **self.options},
+            "rule": {"name": self.rule.name, **_options_of(self.rule)},
             "sampling": sampling,
             "limits": asdict(self.limits),
         }
@@ -71,10 +81,22 @@ class Resolved:
         s = self.settings
         if s.threads is not None:
             torch.set_num_threads(s.threads)
-        model = load(s.model, dtype=self.dtype, device=s.device)
+        model = load(s.model, dtype=self.dtype, device=s.device, runtime=s.runtime)
+        if self.drafter == "auto":
+            return model, self._make_auto(model)
         if s.draft_model is None:
             return model, make_drafter(self.drafter, **self.options)
-        return model, draft_model(s.draft_model, model, dtype=self.dtype, device=s.device, **self.options)
+        return model, self._make_draft_model(model, self.options)
+
+    def _make_auto(self, target: Model) -> Auto:
+        drafter = Auto(**self.options)
+        if self.settings.draft_model is not None:
+            drafter = replace(drafter, sources=(*drafter.sources, self._make_draft_model(target, {})))
+        return replace(drafter, tell=self.told.append) if self.settings.explain else drafter
+
+    def _make_draft_model(self, target: Model, options: dict[str, Any]) -> Drafter:
+        s = self.settings
+        return draft_model(s.draft_model, target, dtype=self.dtype, device=s.device, runtime=s.runtime, **options)
 
 
 def _check(s: Settings) -> None:
@@ -99,7 +121,7 @@ def _sampling(s: Settings) -> Sampling:
         repetition_penalty=s.repetition_penalty,
         presence_penalty=s.presence_penalty,
         frequency_penalty=s.frequency_penalty,
-        logit_bias=_pairs("--logit-bias", s.logit_bias, _value),
+        logit_bias=_pairs("--logit-bias", s.logit_bias, option_value),
         no_repeat_ngram_size=s.no_repeat_ngram,
         suppress=tuple(s.suppress),
         seed=s.seed,
@@ -111,13 +133,16 @@ def _limits(s: Settings) -> Limits:
 
 
 def _drafter(s: Settings) -> str:
-    """The drafter's name. A draft model is given to those that need one, and to no other."""
-    needy = [method.name for method in DRAFTERS.values() if method.needs]
+    """The drafter's name. A draft model is given to those that need one or may choose it, and to no other."""
+    needy = [method.name for method in DRAFTERS.values() if method.needs == A_MODEL]
     name = s.drafter or (needy[0] if s.draft_model else DEFAULT)
     if name in needy and not s.draft_model:
         raise BadOption(f"drafter {name!r} drafts with a smaller model; name it with --draft-model")
-    if s.draft_model and name not in needy:
-        raise BadOption(f"--draft-model serves {' or '.join(map(repr, needy))}, not {name!r}; leave one of them out")
+    serves = [*needy, "auto"]
+    if s.draft_model and name not in serves:
+        raise BadOption(f"--draft-model serves {' or '.join(map(repr, serves))}, not {name!r}; leave one of them out")
+    if s.explain and name != "auto":
+        raise BadOption(f"--explain tells what the drafter 'auto' decides, and {name!r} decides nothing; leave it out")
     return name
 
 
@@ -131,7 +156,25 @@ def _drafter_options(s: Settings, name: str) -> dict[str, Any]:
             raise BadOption(f"--k {s.k} and --option k={given['k']} are one option; give one of them")
         given["k"] = s.k
     drafter: Any = make_drafter(name, **given, **({needs: None} if needs else {}))  # its model is still to be loaded
-    return {f.name: getattr(drafter, f.name) for f in fields(drafter) if f.name != needs}
+    return {name: value for name, value in _options_of(drafter).items() if name != needs}
+
+
+def _rule(s: Settings, sampling: Sampling) -> Verifier:
+    """The rule asked for, or else the library's own choice, with its options."""
+    given = _pairs("--rule-option", s.rule_option, str)
+    if s.budget is not None:
+        if "budget" in given:
+            raise BadOption(
+                f"--budget {s.budget:g} and --rule-option budget={given['budget']} are one option; give one"
+            )
+        given["budget"] = s.budget
+    name = Request().make_rule(sampling).name if s.rule is None else s.rule
+    return Request(rule=make_rule(name, **given)).make_rule(sampling)
+
+
+def _options_of(method: Any) -> dict[str, Any]:
+    """The options of a drafter or a rule, as it has them."""
+    return {f.name: getattr(method, f.name) for f in fields(method) if f.repr}
 
 
 def _pairs(flag: str, texts: Sequence[str], key: Callable[[str], Any]) -> dict[Any, Any]:
@@ -143,14 +186,5 @@ def _pairs(flag: str, texts: Sequence[str], key: Callable[[str], Any]) -> dict[A
             raise BadOption(f"{flag} {text}: give it as NAME=VALUE")
         if key(name) in pairs:
             raise BadOption(f"{flag} {text}: {name.strip()} is given twice; give it once")
-        pairs[key(name)] = _value(value)
+        pairs[key(name)] = option_value(value)
     return pairs
-
-
-def _value(text: str) -> Any:
-    """A number, a string, true, false or null as JSON writes them; any other text is itself."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return text if isinstance(value, (list, dict)) else value

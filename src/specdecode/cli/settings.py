@@ -26,17 +26,23 @@ class Settings:
     """Model, drafting, sampling and limits. Defaults are the library's own; None leaves a choice to it."""
 
     model: Annotated[str | None, flag(MODEL, "Folder, hub id or .gguf file; the default model if absent.")] = None
-    dtype: Annotated[str | None, flag(MODEL, "float32, bfloat16 or float16; float32 on a CPU if absent.")] = None
+    dtype: Annotated[str | None, flag(MODEL, "Of the weights: float32, bfloat16, float16 or int8.")] = None
+    runtime: Annotated[str | None, flag(MODEL, "dense (the fast one) or transformers; what fits if absent.")] = None
     device: Annotated[str | None, flag(MODEL, "Where to run, such as cpu or cuda.")] = None
     threads: Annotated[int | None, flag(MODEL, "CPU threads to use.")] = None
 
     drafter: Annotated[str | None, flag(DRAFTING, "See `specdecode methods`; the default one if absent.")] = None
-    draft_model: Annotated[str | None, flag(DRAFTING, "The smaller model of the drafter lm.")] = None
+    draft_model: Annotated[str | None, flag(DRAFTING, "A smaller model, for the drafters lm and auto.")] = None
     k: Annotated[int | None, flag(DRAFTING, "Tokens in a draft.")] = None
     option: Annotated[list[str], flag(DRAFTING, "name=value, another option of the drafter.", "--option", "-o")] = (
         field(default_factory=list)
     )
+    explain: Annotated[bool, flag(DRAFTING, "Tell how the drafter auto chose.", "--explain")] = False
     rule: Annotated[str | None, flag(DRAFTING, "How drafts are verified; see `specdecode methods`.")] = None
+    rule_option: Annotated[list[str], flag(DRAFTING, "name=value, an option of the rule.")] = field(
+        default_factory=list
+    )
+    budget: Annotated[float | None, flag(DRAFTING, "The most nats that a relaxed rule may spend on an answer.")] = None
 
     temperature: Annotated[float | None, flag(SAMPLING, "0 is greedy, which is the default.")] = None
     top_k: Annotated[int | None, flag(SAMPLING, "Only the k likeliest tokens.")] = None

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import mean, median
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 
+from .. import costs
+from ..drafters import Drafter
+from ..drafters.auto import Auto
+from ..drafters.choosing import Decision
+from ..models.lm import LM
 from ..text.completion import Completion, Piece
 
 if TYPE_CHECKING:
@@ -24,6 +31,14 @@ def busy(what: str) -> Iterator[None]:
     """A line on the terminal while the body runs."""
     with console(stderr=True).status(what):
         yield
+
+
+def measure(lm: LM, drafter: Drafter) -> None:
+    """What passes cost, measured now if `drafter` chooses by it and it is not known yet."""
+    for model in drafter.models(lm) if isinstance(drafter, Auto) else ():
+        if costs.known(model) is None:
+            with busy("Measuring what a pass costs on this machine (once)"):
+                costs.of(model)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -92,9 +107,32 @@ def summary(done: Completion) -> list[str]:
         lines.append(
             f"accepted {m.accepted} of {m.drafted} drafted ({percent(m.accepted, m.drafted)}); by position: {positions}"
         )
+    if m.nats:
+        lines.append(f"relaxed: {m.nats:.2f} nats spent, {figure(m.nats_per_token, 3)} a token")
     parts = {"draft": m.draft_s, "target": m.target_s, "rest": m.rest_s}
     lines.append("time: " + ", ".join(f"{name} {percent(seconds, m.total_s)}" for name, seconds in parts.items()))
     return lines
+
+
+def explanation(told: Sequence[Decision]) -> list[str]:
+    """What a drafter that chooses has decided, by the number of nodes it drafted: in how many steps, what it expected
+    and what came of it, what passes were to take and took, and why it drafted no more."""
+    if not told:
+        return []
+    lines = ["nodes steps  tokens expected, gained  ms expected, taken, plain  why no more"]
+    for nodes in sorted({decision.drafted for decision in told}):
+        some = [decision for decision in told if decision.drafted == nodes]
+        expected, gained = mean(d.expected for d in some), mean(d.gained for d in some)
+        times = [1000 * median(getattr(d, name) for d in some) for name in ("pass_s", "taken_s", "plain_s")]
+        reasons = Counter(decision.reason for decision in some).most_common()
+        figures = (
+            f"{nodes:5} {len(some):5}  {expected:15.2f} {gained:7.2f}  {times[0]:11.1f} {times[1]:6.1f} {times[2]:5.1f}"
+        )
+        lines.append(f"{figures}  {', '.join(f'{reason} ({count})' for reason, count in reasons)}")
+    offered = sum((Counter(decision.offered) for decision in told), Counter[str]())
+    lines.append("offered: " + (", ".join(f"{n} nodes by {name}" for name, n in offered.items()) or "nothing"))
+    drafting = [decision.draft_s for decision in told if decision.draft_s]
+    return [*lines, f"asked costly sources in {len(drafting)} steps, {sum(drafting):.2f} s"] if drafting else lines
 
 
 def comparison(fast: Sequence[Completion], plain: Sequence[Completion]) -> dict[str, Any]:

@@ -33,7 +33,10 @@ class Drafting(Protocol):
 
 @runtime_checkable
 class Drafter(Protocol):
-    """A way of drafting, with its options. Immutable: one drafter serves any number of generations at once."""
+    """A way of drafting, with its options. Immutable: one drafter serves any number of generations at once.
+
+    For `auto`, a drafter may have one of two more attributes: `model_free`, True where drafting runs no model, so that
+    it is asked at every step; or `lm`, the model that it runs once for each token of depth, whose cost is measured."""
 
     name: str
 
@@ -72,9 +75,26 @@ DRAFTERS = Table(
             factory="lm:DraftLM",
             needs="lm",
         ),
+        Method(
+            "merged",
+            "the drafts of several drafters as one tree",
+            lossless=True,
+            needs_training=False,
+            source="SpecInfer (2305.09781) section 3 merges token trees",
+            factory="merged:Merged",
+            needs="sources",
+        ),
+        Method(
+            "auto",
+            "at each step as much of what the others offer as pays here: never slower than plain decoding",
+            lossless=True,
+            needs_training=False,
+            source="costs and acceptance measured while decoding; the fractional programme of Dinkelbach 1967",
+            factory="auto:Auto",
+        ),
     ),
 )
-DEFAULT = "ngram"
+DEFAULT = "auto"
 
 
 def make_drafter(name: str, **options: object) -> Drafter:

@@ -39,6 +39,11 @@ class HFModel:
         self.vocab = min(width, vocab or width)
         self.context = getattr(config, "max_position_embeddings", None) or 1 << 30
         self.n_layers: int = config.num_hidden_layers
+        dtype = str(model.dtype).removeprefix("torch.")
+        sizes = f"{self.n_layers}x{config.hidden_size} V{width}"
+        self.signature = f"transformers {config.model_type} {dtype} {sizes} on {self.device}"
+        tensors = list(model.parameters())
+        self.nbytes, self.n_weights = sum(t.nbytes for t in tensors), sum(t.numel() for t in tensors)
         self._layers = stack.find(model, self.n_layers)
         found = self._layers is not None
         self.capabilities = Capabilities(taps=found, layers=found)

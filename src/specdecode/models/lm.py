@@ -12,7 +12,7 @@ from typing import Protocol
 from ..errors import BadInput, OutOfContext
 from ..types import Prompt, Row, Scores
 
-CHUNK = 512  # tokens of a row in one pass of `read`: bounds the memory of its mask and activations
+CHUNK = 1024  # tokens of a row in one pass of `read`: bounds the memory of its mask and activations
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,13 @@ class LM(Protocol):
 
     vocab:   V, the number of ids that may be drafted or emitted (padding of the embedding is cut off).
     context: the most tokens a session may hold.
+    signature: what a pass costs depends on beside the machine, in words: runtime, precision, sizes. Equal signatures
+           share measured costs; an empty one keeps them out of the store.
     """
 
     vocab: int
     context: int
+    signature: str
     n_layers: int
     capabilities: Capabilities
 

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int8)
 HUB_FILES = ("*.json", "*.jinja", "*.txt", "*.model", "model*.safetensors")
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
@@ -41,12 +41,12 @@ class Loaded:
 def load_pretrained(
     source: str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | Literal["auto"] | None = None,
     device: str | torch.device | None = None,
 ) -> Loaded:
     """Load `source` in eval mode.
 
-    dtype:  None is float32 on a CPU, and the checkpoint's own elsewhere.
+    dtype:  "auto" is the checkpoint's own; None is float32 on a CPU, and the checkpoint's own elsewhere.
     device: None is the CPU. A loaded pair keeps both and is only put into eval mode.
     Raises LoadError when something is missing, incomplete, corrupt or does not match, and BadOption for a device that
     is not there."""
@@ -63,10 +63,10 @@ def load_pretrained(
 
 
 def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The floating-point type called `dtype`. Raises BadOption for one that models do not compute in."""
+    """The type called `dtype`. Raises BadOption for one that no runtime stores weights in."""
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(found, torch.dtype) and found in DTYPES):
-        raise BadOption(f"dtype {shown(dtype)} is no type to compute in; use float32, bfloat16, float16 or float64")
+        raise BadOption(f"dtype {shown(dtype)} is no type of weights; use float32, bfloat16, float16, float64 or int8")
     return found
 
 

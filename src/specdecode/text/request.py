@@ -81,7 +81,7 @@ class Request:
 
     drafter:  where drafts come from: a name of DRAFTERS, a Drafter, or None for plain decoding.
     rule:     how drafts are verified: a name of RULES, a Verifier, or None for "coupled" (one text a seed, with
-              speculation or without). Greedy rows are always decoded by "greedy", unless the rule is a lossy one.
+              speculation or without). Greedy rows are always decoded by "greedy", unless the rule is a relaxed one.
     sampling: the law to draw from; a sequence gives each prompt of a list its own.
     limits:   where the answer ends.
     logprobs: how many alternatives to report for each token; 0 reports the token's own log-probability alone.
@@ -97,7 +97,8 @@ class Request:
         if hasattr(self.drafter, "generate"):
             raise BadOption("drafter: a Model is none by itself; make one of it: drafter=draft_model(model, target)")
         if isinstance(self.drafter, str) and self.drafter in DRAFTERS and DRAFTERS[self.drafter].needs:
-            raise BadOption(f"drafter {self.drafter!r} is made of a model: drafter=draft_model(model, target)")
+            made = "draft_model(model, target)" if DRAFTERS[self.drafter].needs == "lm" else "make_drafter(...)"
+            raise BadOption(f"drafter {self.drafter!r} is made of more than its name: drafter={made}")
         _check_kind("drafter", self.drafter, "a name, what make_drafter returned, or None", str, Drafter, NoneType)
         _check_kind("rule", self.rule, "a name, what make_rule returned, or None", str, Verifier, NoneType)
         _check_kind("limits", self.limits, "Limits(...)", Limits)
@@ -125,13 +126,13 @@ class Request:
         return make_drafter(name) if isinstance(name, str) else name
 
     def make_rule(self, sampling: Sampling) -> Verifier:
-        """The rule that serves one row. Raises BadOption for the greedy rule where tokens are to be drawn."""
+        """The rule that serves one row. Raises BadOption for a greedy rule where tokens are to be drawn."""
         if self.rule is None:
             return Greedy() if sampling.greedy else Coupled()
         rule = make_rule(self.rule) if isinstance(self.rule, str) else self.rule
-        if isinstance(rule, Greedy) and not sampling.greedy:
+        if not rule.draws and not sampling.greedy:
             raise BadOption(
-                f"rule 'greedy' cannot draw at temperature {sampling.effective_temperature:g}; use 'coupled' or "
+                f"rule {rule.name!r} cannot draw at temperature {sampling.effective_temperature:g}; use 'coupled' or "
                 "'rejection', or temperature 0"
             )
         return Greedy() if sampling.greedy and rule.lossless else rule

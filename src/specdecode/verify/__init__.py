@@ -26,11 +26,13 @@ class Verifier(Protocol):
     name: str
     lossless: bool  # whether what it emits follows the target's law
     keyed: bool  # whether it wants noise that depends on seed and position alone (sampling.Keyed)
+    draws: bool  # whether it serves sessions that draw their tokens; if not, it is for greedy decoding alone
 
-    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
+    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int, spent: float = 0.0) -> Verdict:
         """Pure: the inputs are unchanged, and `noise` is the only source of chance.
 
-        position: the absolute index, in the session's token list, of the token that row 0 decides."""
+        position: the absolute index, in the session's token list, of the token that row 0 decides.
+        spent: nats that the session's earlier steps cost (Verdict.nats). A lossless rule costs none."""
         ...
 
 
@@ -62,6 +64,78 @@ RULES = Table(
             needs_training=False,
             source="Daliri, Musco and Suresh 2024 (2408.07978)",
             factory="coupled:Coupled",
+        ),
+        Method(
+            "block",
+            "accept the tokens of a chain together: more survive than one by one; of a tree, each node's first child",
+            lossless=True,
+            needs_training=False,
+            source="Sun et al. 2025 (2403.10444) Alg. 2",
+            factory="block:Block",
+        ),
+        Method(
+            "traversal",
+            "block verification of trees, from the leaves to the root",
+            lossless=True,
+            needs_training=False,
+            source="Weng et al. 2025 (2505.12398)",
+            factory="traversal:Traversal",
+        ),
+        Method(
+            "kseq",
+            "try siblings that were drawn independently with equal chances; otherwise as rejection",
+            lossless=True,
+            needs_training=False,
+            source="SpecTr, Sun et al. 2023 (2310.15141)",
+            factory="kseq:KSeq",
+        ),
+        Method(
+            "lenient",
+            "no token more than 1 / lenience times as likely; greedy: none that much less likely than the argmax",
+            lossless=False,
+            needs_training=False,
+            source="Leviathan et al. 2023 (2211.17192) A.5",
+            factory="lenient:Lenient",
+        ),
+        Method(
+            "distillspec",
+            "accept by the ratio of f(target) and draft law, for three functions f",
+            lossless=False,
+            needs_training=False,
+            source="DistillSpec, Zhou et al. 2024 (2310.08461)",
+            factory="distillspec:DistillSpec",
+        ),
+        Method(
+            "typical",
+            "keep the longest path of tokens likely enough for the target's entropy",
+            lossless=False,
+            needs_training=False,
+            source="Medusa, Cai et al. 2024 (2401.10774) 2.3.1",
+            factory="typical:Typical",
+        ),
+        Method(
+            "topbeta",
+            "greedy: keep a token among the beta likeliest and at most tau nats below the argmax",
+            lossless=False,
+            needs_training=False,
+            source="SpecDec, Xia et al. 2023 (2203.16487)",
+            factory="topbeta:TopBeta",
+        ),
+        Method(
+            "blockwise",
+            "greedy: keep a token among the likeliest or near the argmax, or a minimum block",
+            lossless=False,
+            needs_training=False,
+            source="Stern et al. 2018 (1811.03115) 5",
+            factory="blockwise:Blockwise",
+        ),
+        Method(
+            "bild",
+            "greedy: keep a token that its drafter is sure of and the target does not find too unlikely",
+            lossless=False,
+            needs_training=False,
+            source="BiLD, Kim et al. 2023 (2302.07863)",
+            factory="bild:Bild",
         ),
     ),
 )

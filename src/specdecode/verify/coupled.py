@@ -28,9 +28,9 @@ class Coupled:
     Daliri, Musco and Suresh 2024 (2408.07978), "Coupling without Communication and Drafter-Invariant Speculative
     Decoding". On trees: the walk of SpecInfer (2305.09781) along these draws."""
 
-    name, lossless, keyed = "coupled", True, True
+    name, lossless, keyed, draws = "coupled", True, True, True
 
-    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
+    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int, spent: float = 0.0) -> Verdict:
         """rows: [n + 1, V] the target's laws. The guarantee of one text a seed needs position-keyed `noise`; with any
         other the law is still p."""
         return walk(draft, rows, noise.draw, position)

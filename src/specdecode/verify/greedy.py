@@ -20,13 +20,14 @@ class Greedy:
     Stern et al. 2018 (1811.03115) section 3; Xia et al. 2023 (2203.16487); on trees the greedy walk of SpecInfer,
     Miao et al. 2024 (2305.09781) Algorithm 2."""
 
-    name, lossless, keyed = "greedy", True, False
+    name, lossless, keyed, draws = "greedy", True, False, False
 
-    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
-        """rows: [n + 1, V] the target's laws. `noise` and `position` are not used."""
-        return walk(draft, rows, _argmax, position)
+    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int, spent: float = 0.0) -> Verdict:
+        """rows: [n + 1, V] the target's laws. Nothing else counts."""
+        return walk(draft, rows, lambda row, _: argmax(row), position)
 
 
-def _argmax(row: Tensor, position: int) -> int:
+def argmax(row: Tensor) -> int:
+    """The likeliest token of a row [V]; of equals the lowest id."""
     # max over a dimension is specified to give the first maximum, and is 3 times as fast on a CPU as argmax.
     return int(row.max(-1).indices)

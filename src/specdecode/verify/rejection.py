@@ -7,18 +7,20 @@ without an accepted child emits a draw from R, so a leaf emits one from p.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..sampling import Noise
 from ..types import Draft, Verdict
 from . import Rows
+from .laws import Laws, log, rest, share
 from .walk import candidate_children
 
-TINY = torch.finfo(torch.float32).tiny
+Accept = Callable[[list[int], Tensor], "tuple[int | None, Tensor]"]
+"""(siblings, [V] logits of the target's law) -> the one that is accepted, or None and the [V] logits from which the
+next token is to be drawn."""
 
 
 @dataclass(frozen=True)
@@ -28,74 +30,49 @@ class Rejection:
     Lossless: with x drawn from D the token is y by acceptance with probability min(R(y), D(y)), and by the residual
     with max(R(y) - D(y), 0); together R(y). Hence by induction over the children each node emits p.
 
-    The law D of a child:
-    - drawn with replacement: its q (SpecInfer, Miao et al. 2024, 2305.09781, Algorithm 2);
-    - drawn without: its q, less the tokens of earlier siblings drawn from the same law (Sequoia, Chen et al. 2024,
-      2402.12374, Algorithm 2). Laws are told apart by the memory they stand in;
-    - chosen, not drawn (law None): all mass on its token, so it is accepted with probability R(x), else R(x) becomes 0.
-      So is a token that its stated law could not have drawn.
-    The kinds may be mixed among siblings. One drawn child a node is Leviathan et al. 2023 (2211.17192) Algorithm 1 and
-    Chen et al. 2023 (2302.01318) Algorithm 2.
+    Laws says what D is. One drawn child a node is Leviathan et al. 2023 (2211.17192) Algorithm 1 and Chen et al. 2023
+    (2302.01318) Algorithm 2; several are SpecInfer (2305.09781) Algorithm 2 or Sequoia (2402.12374) Algorithm 2.
 
     `noise` must be independent of the draws that made the draft, as successive draws of sampling.Stream are."""
 
-    name, lossless, keyed = "rejection", True, False
+    name, lossless, keyed, draws = "rejection", True, False, True
 
-    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int) -> Verdict:
+    def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int, spent: float = 0.0) -> Verdict:
         """rows: [n + 1, V] the target's laws, logits up to a constant; -inf is probability 0."""
-        offspring = candidate_children(draft)
-        path: list[int] = []
-        row = 0
-        while True:
-            node, rest = _accept_one(draft, offspring[row], rows[row], noise)
-            if node is None:
-                return Verdict.of(draft, path, noise.draw(rest, position + len(path)))
-            path.append(node)
-            row = node + 1
+
+        def accept(siblings: list[int], logits: Tensor) -> tuple[int | None, Tensor]:
+            return accept_one(draft, siblings, logits, lambda node, target, drawn: noise.uniform() < target / drawn)
+
+        return descend(draft, rows, noise, position, accept)
 
 
-def _accept_one(draft: Draft, siblings: list[int], logits: Tensor, noise: Noise) -> tuple[int | None, Tensor]:
-    """The sibling that is accepted, or None and the [V] logits from which the next token is to be drawn."""
-    if not siblings:
-        return None, logits
+def descend(draft: Draft, rows: Rows | Tensor, noise: Noise, position: int, accept: Accept) -> Verdict:
+    """From the top of the tree to an accepted child each time, until none is."""
+    offspring = candidate_children(draft)
+    path: list[int] = []
+    row = 0
+    while True:
+        logits = rows[row]
+        node, left = accept(offspring[row], logits) if offspring[row] else (None, logits)
+        if node is None:
+            return Verdict.of(draft, path, noise.draw(left, position + len(path)))
+        path.append(node)
+        row = node + 1
+
+
+def accept_one(
+    draft: Draft, siblings: list[int], logits: Tensor, takes: Callable[[int, float, float], bool]
+) -> tuple[int | None, Tensor]:
+    """Accept, one sibling after the other. takes: (node, R of its token, D of its token) -> whether it is accepted."""
     residual = logits.softmax(-1)
-    laws: dict[int, Tensor] = {}
+    laws = Laws(draft, residual)
     for node in siblings:
-        token = draft.tokens[node]
-        law = _law_of(draft, node, laws, residual)
-        if noise.uniform() < float(residual[token]) / (1.0 if law is None else float(law[token])):
+        token, law = draft.tokens[node], laws.of(node)
+        if takes(node, float(residual[token]), share(law, token)):
             return node, residual
-        residual = _residual(residual, token, law)
-        if law is not None and not draft.replacement:
-            law[token] = 0
-            law /= law.sum().clamp_(min=TINY)  # a law with nothing left stays all zero
-    return None, _log(residual)
-
-
-def _law_of(draft: Draft, node: int, laws: dict[int, Tensor], like: Tensor) -> Tensor | None:
-    """[V] the law D of `node`, None for all mass on its token. laws: what remains of each, by its address."""
-    stated = draft.law(node)
-    if stated is None:
-        return None
-    address = stated.data_ptr()
-    if address not in laws:
-        laws[address] = stated.to(like).softmax(-1)
-    law = laws[address]
-    return law if law[draft.tokens[node]] > 0 else None
-
-
-def _residual(residual: Tensor, token: int, law: Tensor | None) -> Tensor:
-    """[V] norm(max(R - D, 0)). Rounding alone leaves it no mass: R and D are then the same law, and R stands."""
-    if law is None:
-        rest = residual.clone()
-        rest[token] = 0
-    else:
-        rest = (residual - law).clamp_(min=0)
-    mass = rest.sum()
-    return rest.div_(mass) if mass > 0 else residual
-
-
-def _log(law: Tensor) -> Tensor:
-    """[V] logits of probabilities; 0, and what is not above e^-87 (fp32's smallest), gives -inf. torch.log alone takes
-    fifteen times as long on a CPU when many of them are 0, as they are in a residual."""
-    return torch.threshold(law.clamp(min=TINY).log_(), -87.0, -math.inf)
+        left = rest(residual, token, law)
+        mass = left.sum()
+        if mass > 0:  # rounding alone leaves none: R and D are then the same law, and R stands
+            residual = left.div_(mass)
+        laws.refuse(node)
+    return None, log(residual)

@@ -1,0 +1,1 @@
+"""The fast runtime for dense decoder stacks, behind the LM protocol. `model` is the way in."""
