@@ -1,8 +1,8 @@
 """How much to draft: the arithmetic of choosing, at each step, what is expected to give the most tokens per second.
 
-Three things are learned while decoding: how often drafts are accepted (`Acceptance`), what passes cost here and now
-(`PassCost`), and what speculation has lost or gained so far (`Balance`). `Policy` decides by them. It knows no model,
-no drafter and no token, and no clock but what it is told. The constants were chosen on recorded texts and made-up ones
+Two things are learned while decoding: how often drafts are accepted (`Acceptance`), and what passes cost here and now
+(`PassCost`). `Policy` decides by them, and keeps account of what speculation has lost or gained. It knows no model, no
+drafter and no token, and no clock but what it is told. The constants were chosen on recorded texts and made-up ones
 (docs/experiments.md); none of them is sharp.
 """
 
@@ -58,7 +58,7 @@ class Acceptance:
         return means[1:]
 
     def see(self, kind: Kind, accepted: bool, session: int = ANY) -> None:
-        for key in {(ANY, kind), (session, kind)}:
+        for key in [(ANY, kind)] if session == ANY else [(ANY, kind), (session, kind)]:
             yes, no, last = self._trials.get(key, (0.0, 0.0, self.step))
             weight = math.pow(0.5, 1 / HALF_LIFE + (self.step - last) / IDLE_HALF_LIFE)
             self._trials[key] = (yes * weight + accepted, no * weight + (not accepted), self.step)
@@ -130,24 +130,6 @@ class PassCost:
         return self._seconds
 
 
-class Balance:
-    """What speculation has lost against plain decoding so far, in seconds; gains count as negative losses."""
-
-    def __init__(self) -> None:
-        self._elapsed = self._loss = 0.0
-
-    def room(self, plain: float) -> float:
-        """How much may still be lost. plain: seconds of a pass without drafts."""
-        return START * plain + SHARE * self._elapsed - self._loss
-
-    def spend(self, seconds: float, more_than_plain: float) -> None:
-        self._elapsed += seconds
-        self._loss += more_than_plain
-
-    def save(self, seconds: float, plain: float) -> None:
-        self._loss = max(self._loss - seconds, -CREDIT * plain)
-
-
 @dataclass(frozen=True)
 class Choice:
     """nodes:    how many of the nodes that were offered to draft, the first ones.
@@ -172,15 +154,16 @@ class Policy:
     of the greatest sum(v) - rate * price, which maximises tokens per second in the long run (Dinkelbach 1967). Without
     drafts it is 0.
 
-    Never slower: whatever estimates say, `Balance` bounds what may be lost on them (START, STEP, SHARE), beyond which a
-    step has to be expected to gain ODDS times its price. The first step is plain, for nothing else tells what plain
+    Never slower: whatever estimates say, what may be lost on them is bounded (START, STEP, SHARE), beyond which a step
+    has to be expected to gain ODDS times its price. The first step is plain, for nothing else tells what plain
     decoding costs today, and as doubt about that grows, only steps are drafted that are worth it all the same."""
 
     def __init__(self, curve: Callable[[int, float], float]) -> None:
-        self.acceptance, self.cost, self.balance = Acceptance(), PassCost(curve), Balance()
+        self.acceptance, self.cost = Acceptance(), PassCost(curve)
         self._rows, self._context, self._plain = 1, 0.0, 0.0  # of this step; seconds
         self._nodes, self._draft_s = 0, 0.0
         self._recent_tokens = self._recent_s = 0.0
+        self._elapsed = self._loss = 0.0  # seconds; gains are negative losses
 
     def begin(self, rows: int, context: float) -> None:
         """A step of `rows` sessions, which hold `context` tokens in the mean."""
@@ -194,6 +177,11 @@ class Policy:
         reached = self._recent_tokens / self._recent_s if self._recent_s else 0.0
         return max(self._rows / self._plain, reached)
 
+    @property
+    def room(self) -> float:
+        """Seconds that may still be lost."""
+        return START * self._plain + SHARE * self._elapsed - self._loss
+
     def depth(self, source: int, most: int, offered: Sequence[float], step_s: float | None) -> int:
         """How many tokens deep a source should draft for each session, decided before it does; 0 is not at all.
 
@@ -202,7 +190,7 @@ class Policy:
         if most < 1 or self.acceptance.step == 1:
             return 0
         seconds = self.cost.drafted(self._rows, self._rows * most, self._context)
-        room = self.balance.room(self._plain)
+        room = self.room
         best, worth_best, reach, gain = 0, MARGIN, 1.0, 0.0
         for d, mean in enumerate(self.acceptance.by_depth(source, most), 1):
             reach *= mean
@@ -222,7 +210,8 @@ class Policy:
 
         decided: the values of those; draft_s: the seconds spent on drafting them."""
         fixed = len(decided)
-        seconds = self.cost.drafted(self._rows, fixed + len(values), self._context)
+        drafting = fixed or values
+        seconds = self.cost.drafted(self._rows, fixed + len(values), self._context) if drafting else [self._plain]
         nodes, expected, reason = 0, 0.0, "nothing was offered"
         if values and self.acceptance.step == 1:
             reason = "the first step is plain"
@@ -236,7 +225,7 @@ class Policy:
     def _best(self, values: Sequence[float], prices: Sequence[float], likeliest: float) -> tuple[int, float, str]:
         """The number of nodes, their value together, and why no more. prices: [n] seconds of the first, the first two,
         ...; likeliest: the chance that anything is accepted."""
-        room, once = self.balance.room(self._plain), STEP * self._plain
+        room, once = self.room, STEP * self._plain
         nodes, expected, worth_best, gain, reason = 0, 0.0, MARGIN, 0.0, "more is not worth its time"
         for n, (value, price) in enumerate(zip(values, prices, strict=True), 1):
             gain += value
@@ -253,12 +242,14 @@ class Policy:
     def timed(self, seconds: float) -> None:
         """What the pass took."""
         spent = self._draft_s + self.cost.see(self._rows, self._nodes, self._context, seconds)
-        self._plain = self.cost.plain(self._rows, self._context)
-        self.balance.spend(spent, spent - self._plain if self._nodes or self._draft_s else 0.0)
+        self._elapsed += spent
+        if self._nodes or self._draft_s:
+            self._loss += spent - self._plain
         self._recent_tokens *= RECENT
         self._recent_s = self._recent_s * RECENT + spent
 
     def emitted(self, tokens: int) -> None:
         """What the step gave one of the sessions. Each token beyond the first has saved its share of a plain pass."""
-        self.balance.save((tokens - 1) * self._plain / self._rows, self._plain)
+        if tokens > 1:
+            self._loss = max(self._loss - (tokens - 1) * self._plain / self._rows, -CREDIT * self._plain)
         self._recent_tokens += tokens

@@ -56,7 +56,8 @@ class Draft:
     def __post_init__(self) -> None:
         n = len(self.tokens)
         assert len(self.parents) == n, f"{n} tokens but {len(self.parents)} parents"
-        assert all(-1 <= p < i for i, p in enumerate(self.parents)), f"a parent must precede its child: {self.parents}"
+        chain = self.parents == tuple(range(-1, n - 1))  # the usual shape, told at once
+        assert chain or all(-1 <= p < i for i, p in enumerate(self.parents)), f"parents come first: {self.parents}"
         assert self.candidate is None or len(self.candidate) == n, "one candidate flag a node"
         assert self.q is None or len(self.q) == n, "one law a node"
         assert self.confidence is None or len(self.confidence) == n, "one confidence a node"
@@ -82,8 +83,10 @@ class Draft:
     @property
     def is_chosen(self) -> bool:
         """Whether every node is a candidate that was chosen and not drawn: such a draft may be cut at will."""
-        chosen = self.q is None or all(law is None for law in self.q)
-        return chosen and (self.candidate is None or all(self.candidate))
+        if self.q is None and self.candidate is None:
+            return True
+        laws = self.q or ()
+        return all(law is None for law in laws) and all(self.candidate or ())
 
     def is_candidate(self, node: int) -> bool:
         return self.candidate is None or self.candidate[node]

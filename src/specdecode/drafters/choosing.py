@@ -1,26 +1,24 @@
 """A drafter that chooses, at work: its sources, their drafts, and the clock, by which `policy` decides how much of what
 they propose is drafted.
 
-Knows no rule, no text and not how the sources were made.
+Knows no rule, no text and not how the sources were made. What is here runs at every step, plain ones included, with
+cold caches after a pass: it is written to do little where little is proposed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..policy import ANY, FAINT, Choice, Policy
 from ..session import Session
-from ..theory import child_ranks
-from ..tree import children, depths
-from ..types import EMPTY, Budget, Draft, Scores, Verdict
+from ..tree import depths
+from ..types import Budget, Draft, Scores, Verdict
 from . import Drafting
-from .merged import Union, merge, take, taps_of, view
+from .merged import Union, cut, merge, taps_of, view
+from .worth import learn, values
 
-LEVELS = 20  # of confidence, within which nodes are alike
 NEWEST = 0.25  # share of the newest measurement in what a source is held to take
-
-Proposed = Mapping[int, list[Draft]]  # by row, a draft of each source
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,20 @@ class Team:
     policy: Policy
     free: set[int] = field(default_factory=set)
 
-    def spokesman(self, row: int) -> int:
-        """Whose acceptance is looked at: the session's own where there are several."""
+    def session(self, row: int) -> int:
+        """By what a session's acceptance goes: its row, where there are several."""
         return row if len(self.rows) > 1 else ANY
+
+    def offered(self, proposed: Mapping[int, Sequence[Draft]]) -> list[float]:
+        """By depth, the value of all nodes that were proposed so far."""
+        by_depth: list[float] = []
+        for row, drafts in proposed.items():
+            union = merge(drafts)
+            value = values(self.policy.acceptance, self.session(row), union)
+            for depth, v in zip(depths(union.draft.parents), value, strict=True):
+                by_depth += [0.0] * (depth + 1 - len(by_depth))
+                by_depth[depth] += v
+        return by_depth
 
 
 @dataclass(eq=False)
@@ -109,25 +118,35 @@ class Choosing:
     ) -> None:
         assert clock is None or len(teams) == 1
         self.taps = taps_of([source.drafting for source in sources])
-        self._sources, self._sessions, self._teams = list(sources), sessions, teams
+        self._sources, self._sessions, self._teams = sources, sessions, teams
         self._nodes, self._clock, self._tell = nodes, clock, tell
+        self._rows: list[int] = []
+        self._active: list[tuple[Team, list[int]]] = []  # for these rows
         self._steps: dict[int, _Step] = {}
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
-        within = {
-            row: Budget(min(b.depth, self._nodes), min(b.nodes, self._nodes))
-            for row, b in zip(rows, budgets, strict=True)
-        }
-        active = [(team, some) for team in self._teams if (some := [row for row in team.rows if row in within])]
-        for team, some in active:
-            team.policy.begin(len(some), sum(len(self._sessions[row].tokens) for row in some) / len(some) - 1)
-        proposed: dict[int, list[Draft]] = {row: [EMPTY] * len(self._sources) for row in rows}
-        draft_s = dict.fromkeys(self._teams, 0.0)
-        for source in sorted(self._sources, key=lambda s: any(s.index not in team.free for team, _ in active)):
-            for team, seconds in self._ask(source, active, within, proposed):
-                draft_s[team] += seconds
-        for team, some in active:
-            self._settle(team, {row: merge(proposed[row]) for row in some}, draft_s[team])
+        if rows != self._rows:
+            self._rows = list(rows)
+            self._active = [(team, some) for team in self._teams if (some := [r for r in team.rows if r in rows])]
+        for team, some in self._active:
+            context = 0
+            for row in some:
+                context += len(self._sessions[row].tokens)
+            team.policy.begin(len(some), context / len(some) - 1)
+        budget = dict(zip(rows, budgets, strict=True))
+        proposed: dict[int, list[Draft]] = {row: [] for row in rows}
+        draft_s: dict[Team, float] = {}
+        for source in self._sources:
+            decided = {team: 0 for team, _ in self._active if source.index not in team.free}
+            asked = self._decide(source, decided, budget, proposed) if decided else budgets
+            began = self._now() if decided else 0.0
+            drafts = source.drafting.draft(rows, asked)
+            if decided:
+                self._account(source, decided, self._now() - began, draft_s)
+            for row, draft in zip(rows, drafts, strict=True):
+                proposed[row].append(draft)
+        for team, some in self._active:
+            self._settle(team, {row: (proposed[row], budget[row]) for row in some}, draft_s.get(team, 0.0))
         return [self._steps[row].unions[row].draft for row in rows]
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
@@ -137,11 +156,13 @@ class Choosing:
             taken = self._now() - step.began
             step.taken_s = taken if taken > 0 else step.choice.seconds  # a clock that stands still tells nothing
             policy.timed(step.taken_s)
+        if len(verdict.tokens) > 1:
+            step.gained += len(verdict.tokens) - 1
         policy.emitted(len(verdict.tokens))
-        step.gained += len(verdict.tokens) - 1
         union = step.unions[row]
         for source, own, places in zip(self._sources, union.drafts, union.places, strict=True):
-            _learn(step.team, row, source.index, own, places, verdict)
+            if own.tokens:
+                learn(policy.acceptance, step.team.session(row), source.index, own, places, verdict)
             source.drafting.observe(row, *view(own, places, draft, verdict, scores))
         step.waiting -= 1
         if step.waiting == 0 and self._tell is not None:
@@ -151,47 +172,69 @@ class Choosing:
         for source in self._sources:
             source.drafting.release(row)
 
-    def _ask(
+    def _decide(
         self,
         source: Source,
-        active: Sequence[tuple[Team, list[int]]],
-        within: Mapping[int, Budget],
-        proposed: dict[int, list[Draft]],
-    ) -> Iterable[tuple[Team, float]]:
-        """Have the source draft for every row, if only to a depth of 0: it is told of each step. Returns the seconds of
-        those teams that decided beforehand."""
-        decided: dict[Team, int] = {}
-        depth: dict[int, int] = {}
-        for team, some in active:
-            most = max(within[row].depth for row in some)
-            if source.index not in team.free:
-                offered = _offered(team, {row: proposed[row] for row in some})
-                most = decided[team] = team.policy.depth(source.index, most, offered, source.step_s)
-            depth |= {row: min(most, within[row].depth) for row in some}
-        began = self._now()
-        drafts = source.drafting.draft(list(within), [Budget(depth[row], b.nodes) for row, b in within.items()])
-        seconds = self._now() - began
-        for row, draft in zip(within, drafts, strict=True):
-            proposed[row][source.index] = draft
-        for team, some in active:
-            if not all(proposed[row][source.index].is_chosen for row in some):
-                team.free.discard(source.index)
-        if self._clock is None:
-            return [(team, (source.step_s or 0.0) * depth) for team, depth in decided.items()]
-        asked = [(team, seconds) for team, depth in decided.items() if depth]
-        for team, _ in asked:
-            source.took(seconds, decided[team])
-        return asked
+        decided: dict[Team, int],
+        budget: Mapping[int, Budget],
+        proposed: Mapping[int, Sequence[Draft]],
+    ) -> list[Budget]:
+        """Fill in the depth for each team that decides beforehand, and return what to ask for by row. It is asked for
+        every row, if only to a depth of 0: a source is told of each step."""
+        asked = dict(budget)
+        for team, some in self._active:
+            if team in decided:
+                most = min(self._nodes, max(budget[row].depth for row in some))
+                offered = team.offered({row: proposed[row] for row in some})
+                decided[team] = team.policy.depth(source.index, most, offered, source.step_s)
+                for row in some:
+                    whole = sum(len(d) for i, d in enumerate(proposed[row]) if i not in team.free)
+                    nodes = min(self._nodes, budget[row].nodes) - whole
+                    asked[row] = Budget(min(decided[team], budget[row].depth, nodes), nodes)
+        return list(asked.values())
 
-    def _settle(self, team: Team, unions: dict[int, Union], draft_s: float) -> None:
-        """Choose of what was proposed to a team, and open its step."""
-        choice, kept = _choose(team, unions, draft_s)
-        for row, union in unions.items():
-            place = {node: i for i, node in enumerate(kept[row])}
-            places = [[place.get(node, -1) for node in own] for own in union.places]
-            unions[row] = Union(take(union.draft, kept[row]), union.drafts, places)
+    def _account(self, source: Source, decided: Mapping[Team, int], seconds: float, draft_s: dict[Team, float]) -> None:
+        """What a source took is the teams' that had decided to ask it."""
+        for team, depth in decided.items():
+            if depth:
+                if self._clock is None:
+                    seconds = (source.step_s or 0.0) * depth
+                else:
+                    source.took(seconds, depth)
+                draft_s[team] = draft_s.get(team, 0.0) + seconds
+
+    def _settle(self, team: Team, proposed: Mapping[int, tuple[Sequence[Draft], Budget]], draft_s: float) -> None:
+        """Choose of what was proposed to a team, and open its step. A draft that was not chosen node by node shows that
+        its source draws."""
+        unions: dict[int, Union] = {}
+        kept: dict[int, list[int]] = {}
+        decided: list[float] = []
+        ranked: list[tuple[float, int, int]] = []
+        for row, (drafts, budget) in proposed.items():
+            unions[row] = union = merge(drafts)
+            whole: set[int] = set()
+            for source, draft in enumerate(drafts):
+                if not draft.is_chosen:
+                    team.free.discard(source)
+                if draft.tokens and source not in team.free:
+                    whole.update(node for node in union.places[source] if node >= 0)
+            kept[row] = list(whole)
+            if union.draft.tokens:
+                value = values(team.policy.acceptance, team.session(row), union)
+                decided += [value[node] for node in whole]
+                mine = [(-v, row, node) for node, v in enumerate(value) if v > FAINT and node not in whole]
+                mine.sort()  # a child is worth no more than its parent and stands behind it: no path has a gap
+                ranked += mine[: max(0, min(self._nodes, budget.nodes) - len(whole))]
+        if len(unions) > 1:
+            ranked.sort()
+        choice = team.policy.choose([-value for value, _, _ in ranked], decided, draft_s)
+        for _, row, node in ranked[: choice.nodes]:
+            kept[row].append(node)
+        for row, nodes in kept.items():
+            unions[row] = cut(unions[row], sorted(nodes))
         step = _Step(team, unions, choice, draft_s, self._now(), len(unions))
-        self._steps |= dict.fromkeys(unions, step)
+        for row in unions:
+            self._steps[row] = step
 
     def _now(self) -> float:
         return 0.0 if self._clock is None else self._clock()
@@ -200,93 +243,5 @@ class Choosing:
         unions, choice = step.unions.values(), step.choice
         offered = {s.name: sum(len(union.drafts[s.index]) for union in unions) for s in self._sources}
         seconds = (choice.seconds, choice.plain, step.taken_s or 0.0, step.draft_s)
-        return Decision(
-            offered, sum(len(union.draft) for union in unions), choice.expected, step.gained, *seconds, choice.reason
-        )
-
-
-def _offered(team: Team, proposed: Proposed) -> list[float]:
-    """By depth, the value of all nodes that were proposed so far."""
-    by_depth: list[float] = []
-    for row, drafts in proposed.items():
-        union = merge(drafts)
-        for depth, value in zip(depths(union.draft.parents), _values(team, row, union), strict=True):
-            by_depth += [0.0] * (depth + 1 - len(by_depth))
-            by_depth[depth] += value
-    return by_depth
-
-
-def _choose(team: Team, unions: Mapping[int, Union], draft_s: float) -> tuple[Choice, dict[int, list[int]]]:
-    """How much to draft, and the nodes of each session's union that this makes, in order."""
-    kept: dict[int, list[int]] = {}
-    decided: list[float] = []
-    ranked: list[tuple[float, int, int]] = []
-    for row, union in unions.items():
-        whole = {
-            node
-            for source, (own, places) in enumerate(zip(union.drafts, union.places, strict=True))
-            if source not in team.free or not own.is_chosen
-            for node in places
-            if node >= 0
-        }
-        values = _values(team, row, union)
-        kept[row] = list(whole)
-        decided += [values[node] for node in whole]
-        ranked += [(-value, row, node) for node, value in enumerate(values) if value > FAINT and node not in whole]
-    ranked.sort()  # a child is worth no more than its parent and stands behind it, so no path has a gap
-    choice = team.policy.choose([-value for value, _, _ in ranked], decided, draft_s)
-    for _, row, node in ranked[: choice.nodes]:
-        kept[row].append(node)
-    return choice, {row: sorted(nodes) for row, nodes in kept.items()}
-
-
-def _values(team: Team, row: int, union: Union) -> list[float]:
-    """[n] the chance of each node that it is reached and accepted. Siblings share what there is: one of them at most is
-    accepted."""
-    means = [0.0] * len(union.draft)
-    for source, (own, places) in enumerate(zip(union.drafts, union.places, strict=True)):
-        for node, mean in zip(places, _means(team, row, source, own), strict=True):
-            if node >= 0:
-                means[node] = max(means[node], mean)
-    values: list[float] = []
-    left: dict[int, float] = {}
-    for mean, parent in zip(means, union.draft.parents, strict=True):
-        mean = min(mean, left.get(parent, 1.0))
-        left[parent] = left.get(parent, 1.0) - mean
-        values.append(mean * values[parent] if parent >= 0 else mean)
-    return values
-
-
-def _means(team: Team, row: int, source: int, draft: Draft) -> list[float]:
-    """[n] the chance of each node that it is accepted once its parent is, by what is known of its kind."""
-    known, session = team.policy.acceptance, team.spokesman(row)
-    if draft.is_chosen and draft.confidence is not None:
-        return [known.mean((source, _level(c), 0), c, session) for c in draft.confidence]
-    depth, rank = depths(draft.parents), child_ranks(draft.parents)
-    first = known.by_depth(source, max(depth, default=-1) + 1, session)
-    means = []
-    for node, d in enumerate(depth):
-        half = (1 - first[d]) / 2 ** rank[node]  # of what its elder siblings leave
-        means.append(known.mean((source, -1 - d, rank[node]), half, session) if rank[node] else first[d])
-    return means
-
-
-def _learn(team: Team, row: int, source: int, draft: Draft, places: Sequence[int], verdict: Verdict) -> None:
-    """Which nodes were right, followed from the root as far as is known: a chosen one that was not drafted is right
-    where the target says the same; a drawn one has to be accepted."""
-    chosen, offspring, node = draft.is_chosen, children(draft.parents), -1
-    confidence = draft.confidence if chosen else None
-    for depth, token in enumerate(verdict.tokens):
-        siblings = [i for i in offspring[node + 1] if draft.is_candidate(i) and (chosen or places[i] >= 0)]
-        said = chosen or depth < verdict.accepted
-        right = next((i for i in siblings if said and draft.tokens[i] == token), None)
-        for rank, i in enumerate(siblings):
-            kind = (source, -1 - depth, rank) if confidence is None else (source, _level(confidence[i]), 0)
-            team.policy.acceptance.see(kind, i == right, team.spokesman(row))
-        if right is None:
-            return
-        node = right
-
-
-def _level(confidence: float) -> int:
-    return round(confidence * LEVELS)
+        drafted = sum(len(union.draft) for union in unions)
+        return Decision(offered, drafted, choice.expected, step.gained, *seconds, choice.reason)

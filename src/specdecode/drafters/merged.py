@@ -165,17 +165,28 @@ class _Tree:
 
 def take(draft: Draft, nodes: Sequence[int]) -> Draft:
     """The draft of `nodes` alone, in this order. The parent of each is among them, and before it."""
+    if not nodes:
+        return EMPTY
     if len(nodes) == len(draft) and list(nodes) == list(range(len(draft))):
         return draft
     place = {node: i for i, node in enumerate(nodes)}
     return Draft(
-        tuple(draft.tokens[node] for node in nodes),
-        tuple(place[draft.parents[node]] if draft.parents[node] >= 0 else -1 for node in nodes),
+        tuple([draft.tokens[node] for node in nodes]),
+        tuple([place[draft.parents[node]] if draft.parents[node] >= 0 else -1 for node in nodes]),
         candidate=None if draft.candidate is None else tuple(draft.candidate[node] for node in nodes),
         q=None if draft.q is None else tuple(draft.q[node] for node in nodes),
         embeds={place[node]: vector for node, vector in draft.embeds.items() if node in place},
         replacement=draft.replacement,
     )
+
+
+def cut(union: Union, nodes: Sequence[int]) -> Union:
+    """The union of what `nodes`, in order, leave of each draft."""
+    if len(nodes) == len(union.draft):
+        return union
+    place = {node: i for i, node in enumerate(nodes)}
+    places = [[place.get(node, -1) for node in own] for own in union.places]
+    return Union(take(union.draft, nodes), union.drafts, places)
 
 
 def view(
@@ -185,6 +196,8 @@ def view(
     them what else was accepted.
 
     own: what the source proposed, and `places` where it stands in the `draft` that was scored, -1 if it does not."""
+    if not draft.tokens:
+        return draft, verdict, scores
     order = list(dict.fromkeys(place for place in places if place >= 0))
     mine = set(order)
     order += [node for node in verdict.path if node not in mine]

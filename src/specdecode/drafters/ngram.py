@@ -53,6 +53,7 @@ class Lookup:
 
     def __init__(self, options: Ngram, sessions: Sequence[Session]) -> None:
         self._options = options
+        self._sure = RECURRENCE + RECURRENCE[-1:] * options.k
         self._indices = {row: SuffixIndex(s.tokens, options.max_match) for row, s in enumerate(sessions)}
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
@@ -67,11 +68,11 @@ class Lookup:
         length, end = index.longest()
         if length < self._options.min_match:
             return EMPTY
-        start, period = end + 1, len(index.tokens) - end - 1
-        tokens = [index.tokens[start + i % period] for i in range(n)]
-        # A token of the draft that is accepted makes the match one longer for the next.
-        sure = [RECURRENCE[min(matched, len(RECURRENCE)) - 1] for matched in range(length, length + n)]
-        return Draft.chain(tokens, confidence=tuple(sure))
+        tokens = index.tokens[end + 1 : end + 1 + n]
+        while len(tokens) < n:
+            tokens = [*tokens, *tokens[: n - len(tokens)]]
+        matched = min(length, len(RECURRENCE)) - 1  # one more for each token of the draft that is accepted
+        return Draft.chain(tokens, confidence=self._sure[matched : matched + n])
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
         pass
