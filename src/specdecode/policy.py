@@ -30,7 +30,7 @@ FAINT = 0.02  # nodes of a smaller value are not worth ranking
 RECENT = 0.95  # what a step counts at the next one, for the rate of late
 
 Kind = tuple[int, int, int]  # a source, and a level of its confidence, 0; or -1 - depth, and the rank among siblings
-ANY = -1  # session
+ANY = -1  # session, or rank: that one of the siblings is accepted
 
 
 class Acceptance:
@@ -50,11 +50,12 @@ class Acceptance:
         weight = math.pow(0.5, (self.step - last) / IDLE_HALF_LIFE)
         return (accepted * weight + prior * PRIOR) / ((accepted + refused) * weight + PRIOR)
 
-    def by_depth(self, source: int, most: int, session: int = ANY) -> list[float]:
-        """[most] the means of a source's first nodes by depth; of each one expects what is known of the one before."""
+    def by_depth(self, source: int, most: int, rank: int, session: int = ANY) -> list[float]:
+        """[most] the means of a source's nodes of a rank by depth; of each one expects what is known of the one
+        before."""
         means = [UNKNOWN]
         for depth in range(most):
-            means.append(self.mean((source, -1 - depth, 0), means[-1], session))
+            means.append(self.mean((source, -1 - depth, rank), means[-1], session))
         return means[1:]
 
     def see(self, kind: Kind, accepted: bool, session: int = ANY) -> None:
@@ -77,6 +78,7 @@ class PassCost:
         self._seconds: list[float] = []  # [rows - 1] of the curve, at the context last asked for
         self._speed, self._speed_variance = 0.0, UNSURE
         self._shape: dict[int, tuple[float, float]] = {}  # rows.bit_length() -> mean, variance
+        self._factors: dict[int, float] = {}  # of the shape, as far as they were asked for since it changed
 
     def plain(self, rows: int, context: float) -> float:
         """Seconds without drafts, of a row a session."""
@@ -90,29 +92,33 @@ class PassCost:
     def drafted(self, rows: int, extra: int, context: float) -> list[float]:
         """[extra + 1] seconds with 0, 1, 2, ... extra nodes."""
         table, speed = self._table(rows + extra, context), math.exp(self._speed)
-        widths = range(rows.bit_length(), (rows + extra).bit_length() + 1)
-        factor = {bits: speed * math.exp(self._shape_of(bits)[0]) for bits in widths}
-        seconds = [table[n - 1] * factor[n.bit_length()] for n in range(rows, rows + extra + 1)]
-        seconds[0] = table[rows - 1] * speed
+        seconds = [table[rows - 1] * speed]
+        for n in range(rows + 1, rows + extra + 1):
+            bits = n.bit_length()
+            if bits not in self._factors:
+                self._factors[bits] = math.exp(self._shape_of(bits)[0])
+            seconds.append(table[n - 1] * speed * self._factors[bits])
         return seconds
 
     def see(self, rows: int, extra: int, context: float, seconds: float) -> float:
         """Learn from a pass. Returns its seconds, or as many of them as are believable."""
-        bits = (rows + extra).bit_length()
-        mean, variance = self._shape_of(bits) if extra else (0.0, 0.0)
-        variance += SHAPE_DRIFT if extra else 0.0
         self._speed_variance = min(UNSURE, self._speed_variance + DRIFT)
+        expected = math.log(self._table(rows + extra, context)[rows + extra - 1]) + self._speed
+        mean, variance, bits = 0.0, 0.0, (rows + extra).bit_length()
+        if extra:
+            mean, variance = self._shape_of(bits)
+            variance += SHAPE_DRIFT
         total = self._speed_variance + variance + NOISE
-        expected = math.log(self._table(rows + extra, context)[rows + extra - 1]) + self._speed + mean
-        surprise, most = math.log(seconds) - expected, MOST * math.sqrt(total)
-        surprise = min(max(surprise, -most), most)
-        gain, shape_gain = self._speed_variance / total, variance / total
+        most = MOST * math.sqrt(total)
+        surprise = min(max(math.log(seconds) - expected - mean, -most), most)
+        gain = self._speed_variance / total
         self._speed += gain * surprise
         if extra:
-            self._shape[bits] = (mean + shape_gain * surprise, variance * (1 - shape_gain))
+            self._shape[bits] = (mean + variance / total * surprise, variance * (1 - variance / total))
+            self._factors.clear()
         else:  # only a plain pass tells the two apart
             self._speed_variance *= 1 - gain
-        return math.exp(expected + surprise)
+        return math.exp(expected + mean + surprise)
 
     def _shape_of(self, bits: int) -> tuple[float, float]:
         """What was not seen yet is expected to differ as much as its nearest neighbour."""
@@ -182,20 +188,22 @@ class Policy:
         """Seconds that may still be lost."""
         return START * self._plain + SHARE * self._elapsed - self._loss
 
-    def depth(self, source: int, most: int, offered: Sequence[float], step_s: float | None) -> int:
+    def depth(self, source: int, most: int, offered: Sequence[float], step_s: float | None, width: float = 1.0) -> int:
         """How many tokens deep a source should draft for each session, decided before it does; 0 is not at all.
 
         offered: by depth, the value of the nodes there already, all sessions together.
-        step_s:  seconds that it takes for each token of depth, None while that is not known: one token will tell."""
+        step_s:  seconds that it takes for each token of depth, None while that is not known: one token will tell.
+        width:   nodes that it drafts for each token of depth, siblings included."""
         if most < 1 or self.acceptance.step == 1:
             return 0
-        seconds = self.cost.drafted(self._rows, self._rows * most, self._context)
+        nodes = [math.ceil(self._rows * width * d) for d in range(most + 1)]
+        seconds = self.cost.drafted(self._rows, nodes[-1], self._context)
         room = self.room
         best, worth_best, reach, gain = 0, MARGIN, 1.0, 0.0
-        for d, mean in enumerate(self.acceptance.by_depth(source, most), 1):
+        for d, mean in enumerate(self.acceptance.by_depth(source, most, ANY), 1):
             reach *= mean
             gain += max(0.0, self._rows * reach - (offered[d - 1] if d <= len(offered) else 0.0))
-            price = seconds[self._rows * d] - self._plain + (step_s or 0.0) * d
+            price = seconds[nodes[d]] - self._plain + (step_s or 0.0) * d
             if price > room:
                 break
             if step_s is None:

@@ -9,7 +9,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from stubs import Clock, ScriptLM, Slow, TimedLM, Watched, chancy, decode, drawn_tree, fix, mix, oracle, top_tree
+from stubs import (
+    Clock,
+    DistLM,
+    ScriptLM,
+    Slow,
+    TimedLM,
+    Watched,
+    chancy,
+    decode,
+    drawn_tree,
+    fix,
+    mix,
+    oracle,
+    top_tree,
+)
 
 from specdecode import costs
 from specdecode.drafters import DEFAULT, DRAFTERS, make_drafter
@@ -152,16 +166,17 @@ def test_sources_that_agree_share_their_nodes_and_others_branch() -> None:
 
 
 def test_a_drawn_draft_is_never_cut() -> None:
-    """Whatever its tokens are worth: how deep it goes was decided before it was drawn."""
-    lm = ScriptLM(SCRIPT)
-    log = Untapped(drawn_tree(lm.law, (2, 1)))
-    watched = Watched(auto(log))
-    decode(lm, watched, [1, 2], n=20, rule="rejection", sampling=Sampling(temperature=1.0, seed=1))
-    proposed = [draft for _, draft, _, _ in log.told]
-    assert [len(turn.draft) for turn in watched.seen] == [len(draft) for draft in proposed]
-    depths = [budgets[0].depth for _, budgets in log.asked]
-    assert depths[0] > 0, "once it is asked for all, since nothing is known of it"
-    assert depths[1] <= 1, "then as deep as pays"
+    """Whatever its nodes are worth: how deep it goes was decided before it was drawn. Here four siblings are drawn from
+    a flat law, where each is right one time in eight and a row costs a fifth of a pass."""
+    lm = DistLM([1 / 8] * 8)
+    log = Untapped(drawn_tree(lm.law, (4, 4)))
+    watched = Watched(auto(log, curve=lambda rows, context: 0.8 + 0.2 * rows))
+    decode(lm, watched, [1, 2], n=40, rule="rejection", sampling=Sampling(temperature=1.0, seed=1))
+    assert [turn.draft.tokens for turn in watched.seen] == [draft.tokens for _, draft, _, _ in log.told]
+    asked = [budgets[0].depth for _, budgets in log.asked]
+    assert [len(turn.draft) for turn in watched.seen[1:]] == [[0, 4, 20][depth] for depth in asked[1:]]
+    assert len(watched.seen[0].draft) == 1, "one node tells that it draws"
+    assert 1 in asked[1:], "as deep as pays"
 
 
 def test_a_source_that_takes_time_is_asked_for_a_depth() -> None:

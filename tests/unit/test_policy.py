@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from specdecode.policy import CREDIT, ODDS, START, STEP, UNKNOWN, Acceptance, PassCost, Policy
+from specdecode.policy import ANY, CREDIT, ODDS, START, STEP, UNKNOWN, Acceptance, PassCost, Policy
 
 KIND = (0, 9, 0)
 
@@ -19,8 +19,8 @@ def flat(rows: int, context: float) -> float:
 class TestAcceptance:
     def test_nothing_known_is_the_prior(self) -> None:
         assert Acceptance().mean(KIND, 0.8) == pytest.approx(0.8)
-        assert Acceptance().by_depth(0, 3) == pytest.approx([UNKNOWN] * 3)
-        assert Acceptance().by_depth(0, 0) == []
+        assert Acceptance().by_depth(0, 3, 0) == pytest.approx([UNKNOWN] * 3)
+        assert Acceptance().by_depth(0, 0, 0) == []
 
     @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
     def test_trials_outweigh_it(self, share: float) -> None:
@@ -52,7 +52,7 @@ class TestAcceptance:
         known = Acceptance()
         for _ in range(50):
             known.see((0, -1, 0), True)
-        first, second, third = known.by_depth(0, 3)
+        first, second, third = known.by_depth(0, 3, 0)
         assert first > 0.9
         assert second == third == pytest.approx(first)
 
@@ -246,11 +246,15 @@ class TestDepth:
         policy = ready()
         for _ in range(50):
             for depth in range(4):
-                policy.acceptance.see((0, -1 - depth, 0), True)
+                policy.acceptance.see((0, -1 - depth, ANY), True)
         assert policy.depth(0, 4, [], 0.1) == 4
         for _ in range(200):
-            policy.acceptance.see((0, -1, 0), False)
+            policy.acceptance.see((0, -1, ANY), False)
         assert policy.depth(0, 4, [], 0.1) == 0
+
+    def test_siblings_cost_their_rows(self) -> None:
+        assert ready().depth(0, 8, [], 0.0, width=4) == 1
+        assert ready().depth(0, 8, [], 0.0, width=6) == 0
 
     def test_it_is_for_each_of_the_sessions(self) -> None:
         """Rows for all of them are paid for."""

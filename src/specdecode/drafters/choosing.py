@@ -62,11 +62,13 @@ class Team:
 
     free: the sources that are asked for all they have at every step, which is then cut to what is worth its rows. For
           the others it is decided beforehand how deep to draft, and what they draft is drafted: those that take time,
-          and those that draw (`merge` says why)."""
+          and those that draw (`merge` says why).
+    width: of those others, how many nodes they last drafted for each token of depth."""
 
     rows: tuple[int, ...]
     policy: Policy
     free: set[int] = field(default_factory=set)
+    width: dict[int, float] = field(default_factory=dict)
 
     def session(self, row: int) -> int:
         """By what a session's acceptance goes: its row, where there are several."""
@@ -120,6 +122,7 @@ class Choosing:
         self.taps = taps_of([source.drafting for source in sources])
         self._sources, self._sessions, self._teams = sources, sessions, teams
         self._nodes, self._clock, self._tell = nodes, clock, tell
+        self._begun = False
         self._rows: list[int] = []
         self._active: list[tuple[Team, list[int]]] = []  # for these rows
         self._steps: dict[int, _Step] = {}
@@ -133,6 +136,8 @@ class Choosing:
             for row in some:
                 context += len(self._sessions[row].tokens)
             team.policy.begin(len(some), context / len(some) - 1)
+        if not self._begun:  # a plain step: one node tells whether a source draws, and costs little if it does
+            budgets, self._begun = [Budget(min(b.depth, 1), min(b.nodes, 1)) for b in budgets], True
         budget = dict(zip(rows, budgets, strict=True))
         proposed: dict[int, list[Draft]] = {row: [] for row in rows}
         draft_s: dict[Team, float] = {}
@@ -163,7 +168,9 @@ class Choosing:
         for source, own, places in zip(self._sources, union.drafts, union.places, strict=True):
             if own.tokens:
                 learn(policy.acceptance, step.team.session(row), source.index, own, places, verdict)
-            source.drafting.observe(row, *view(own, places, draft, verdict, scores))
+            alone = len(self._sources) == 1  # and sees what there is
+            seen = (draft, verdict, scores) if alone else view(own, places, draft, verdict, scores)
+            source.drafting.observe(row, *seen)
         step.waiting -= 1
         if step.waiting == 0 and self._tell is not None:
             self._tell(self._decision(step))
@@ -186,7 +193,8 @@ class Choosing:
             if team in decided:
                 most = min(self._nodes, max(budget[row].depth for row in some))
                 offered = team.offered({row: proposed[row] for row in some})
-                decided[team] = team.policy.depth(source.index, most, offered, source.step_s)
+                width = team.width.get(source.index, 1.0)
+                decided[team] = team.policy.depth(source.index, most, offered, source.step_s, width)
                 for row in some:
                     whole = sum(len(d) for i, d in enumerate(proposed[row]) if i not in team.free)
                     nodes = min(self._nodes, budget[row].nodes) - whole
@@ -218,6 +226,7 @@ class Choosing:
                     team.free.discard(source)
                 if draft.tokens and source not in team.free:
                     whole.update(node for node in union.places[source] if node >= 0)
+                    team.width[source] = len(draft) / (1 + max(depths(draft.parents)))
             kept[row] = list(whole)
             if union.draft.tokens:
                 value = values(team.policy.acceptance, team.session(row), union)

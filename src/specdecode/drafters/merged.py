@@ -104,6 +104,8 @@ def merge(drafts: Sequence[Draft]) -> Union:
     is that one. Under rejection (verify/rejection.py) each child is tried with what its elder siblings left of the
     law, so it may depend on them, and they may not on it. Siblings drawn with replacement and without do not mix: of
     such drafts the first decides, and the others are left out."""
+    if len(drafts) == 1:
+        return Union(drafts[0], drafts, (range(len(drafts[0])),))
     some = [draft for draft in drafts if draft.tokens]
     if len(some) <= 1:
         return Union(some[0] if some else EMPTY, drafts, [range(len(draft)) for draft in drafts])

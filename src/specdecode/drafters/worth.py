@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..policy import FAINT, Acceptance
+from ..policy import ANY, FAINT, Acceptance
 from ..theory import child_ranks
 from ..tree import depths
 from ..types import Draft, Verdict
@@ -53,7 +53,7 @@ def _means(known: Acceptance, session: int, source: int, draft: Draft) -> list[f
 
 def _means_by_depth(known: Acceptance, session: int, source: int, draft: Draft) -> list[float]:
     depth, rank = depths(draft.parents), child_ranks(draft.parents)
-    first = known.by_depth(source, max(depth) + 1, session)
+    first = known.by_depth(source, max(depth) + 1, 0, session)
     means = []
     for d, r in zip(depth, rank, strict=True):
         half = (1 - first[d]) / 2**r  # of what elder siblings leave
@@ -77,6 +77,8 @@ def learn(known: Acceptance, session: int, source: int, draft: Draft, places: Se
                 level = -1 - depth if confidence is None else round(confidence[i] * LEVELS)
                 known.see((source, level, rank if confidence is None else 0), accepted, session)
                 rank += 1
+        if rank and confidence is None:
+            known.see((source, -1 - depth, ANY), right is not None, session)
         if right is None:
             return
         node = right
