@@ -10,10 +10,10 @@ demo: $(READY)
 	$(BIN)/specdecode demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
 lint: $(READY)
 	$(BIN)/ruff check .

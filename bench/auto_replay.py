@@ -24,7 +24,8 @@ from specdecode.constraints import Filters
 from specdecode.costs import Curve
 from specdecode.drafters import Drafter
 from specdecode.drafters.auto import Auto
-from specdecode.drafters.ngram import RECURRENCE, Ngram, SuffixIndex
+from specdecode.drafters.automaton import SuffixAutomaton
+from specdecode.drafters.ngram import RECURRENCE, Ngram
 from specdecode.drafters.null import Null
 from specdecode.engine import Generation
 from specdecode.models.lm import Capabilities
@@ -64,7 +65,7 @@ def answers(path: str, per_task: int) -> list[Answer]:
 def recurrence(answer: Answer) -> list[tuple[int, bool]]:
     """For each token of an answer, how long a match the tokens before it had, and whether what followed it followed."""
     seen = list(answer.prompt)
-    index, out = SuffixIndex(seen, len(RECURRENCE)), []
+    index, out = SuffixAutomaton(seen, len(RECURRENCE)), []
     for token in answer.tokens:
         length, end = index.longest()
         out.append((length, length > 0 and seen[end + 1] == token))

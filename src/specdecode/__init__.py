@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .drafters import DRAFTERS, make_drafter
     from .errors import SpecError
+    from .grammar import Grammar
     from .sampling import Sampling
     from .text.completion import Completion, Piece
     from .text.load import draft_model, load
@@ -36,12 +37,14 @@ _HOMES = {
     "DRAFTERS": "drafters",
     "RULES": "verify",
     "SpecError": "errors",
+    "Grammar": "grammar",
 }
 
 __all__ = [
     "DRAFTERS",
     "RULES",
     "Completion",
+    "Grammar",
     "Limits",
     "Model",
     "Piece",

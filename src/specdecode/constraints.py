@@ -1,5 +1,5 @@
-"""From raw logits to the law the user asked for: penalties, bans, minimum length, the user's own processors,
-temperature and truncations, each node of a draft with its own prefix, in the order and with the results of
+"""From raw logits to the law the user asked for: penalties, bans, minimum length, a grammar, the user's own
+processors, temperature and truncations, each node of a draft with its own prefix, in the order and with the results of
 transformers' `generate`.
 
 Knows no model and no rule. What looks at nothing but a row and its prefix serves target and drafter alike. The user's
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .errors import BadOption
 from .sampling import LogitsProcessor, Sampling
-from .stages import penalties, warpers
+from .stages import Stage, penalties, warpers
 from .tree import path_to
 from .types import Draft
 
@@ -28,6 +28,7 @@ class Filters:
     vocab:   V, the length of the rows.
     eos_ids: ids that end the session (none where they are ignored). They are banned before `min_new_tokens`, and the
              user's processors are not asked what follows them.
+    grammar: what an answer must look like, as a stage; none where anything may follow anything.
     Raises BadOption for an option that names an id outside the vocabulary."""
 
     def __init__(
@@ -38,13 +39,16 @@ class Filters:
         vocab: int,
         min_new_tokens: int = 0,
         eos_ids: tuple[int, ...] = (),
+        grammar: Stage | None = None,
     ) -> None:
         sampling.check_vocabulary(vocab)
+        self.vocab = vocab
         self._processors = sampling.processors
         self._eos_ids = tuple(i for i in eos_ids if i < vocab)
         self._penalties = penalties(sampling, prompt_length, min_new_tokens, self._eos_ids)
+        self._penalties += [] if grammar is None else [grammar]
         self._warpers = [] if sampling.greedy else warpers(sampling)
-        self._history = _History() if _reads_history(sampling) else None
+        self._history = _History() if grammar is not None or _reads_history(sampling) else None
 
     def apply(self, logits: Tensor, prefix: Sequence[int]) -> Tensor:
         """[V] raw logits of the token after `prefix` -> [V] filtered, without the user's own processors."""
@@ -188,7 +192,7 @@ def _reads_history(sampling: Sampling) -> bool:
 def _no_law(largest: float, position: int) -> str:
     """What is wrong with a row whose largest score is no number."""
     if largest == -math.inf:
-        return f"no token may stand at position {position}: bans, bias or processors exclude all; relax them"
+        return f"no token may stand at position {position}: bans, bias, grammar or processors exclude all; relax them"
     return (
         f"the filtered scores at position {position} are {largest}: a processor, bias, penalty or temperature takes "
         "them beyond float32; choose a milder one"

@@ -66,7 +66,7 @@ class Generation:
         drafts = self._drafting.draft(rows, [Budget(session.remaining - 1) for session in sessions])
         drafted = perf_counter()
         asked = [Row.of(row, s.newest, draft) for row, s, draft in zip(rows, sessions, drafts, strict=True)]
-        scores = self._lm.score(self._cache, asked, taps=self._drafting.taps)
+        scores = self._score(asked, drafts)
         scored = perf_counter()
         verdicts = [self._settle(*each) for each in zip(rows, drafts, scores, strict=True)]
         seconds = (drafted - started, scored - drafted, perf_counter() - started)
@@ -76,6 +76,16 @@ class Generation:
             Emission(r, v.tokens, v.accepted, self.sessions[r].finish_reason)
             for r, v in zip(rows, verdicts, strict=True)
         ]
+
+    def _score(self, rows: Sequence[Row], drafts: Sequence[Draft]) -> list[Scores]:
+        """The target's pass; where drafts have been through its first layers, one for each layer to resume at."""
+        scores: dict[int, Scores] = {}
+        for entry in {draft.entry for draft in drafts}:
+            some = [row for row, draft in zip(rows, drafts, strict=True) if draft.entry == entry]
+            layers = range(entry, self._lm.n_layers) if entry else None
+            passed = self._lm.score(self._cache, some, taps=self._drafting.taps, layers=layers)
+            scores |= {row.index: s for row, s in zip(some, passed, strict=True)}
+        return [scores[row.index] for row in rows]
 
     def _settle(self, row: int, draft: Draft, scores: Scores) -> Verdict:
         """Verify, clip, keep and observe for one session."""

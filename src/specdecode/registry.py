@@ -20,7 +20,7 @@ class Method:
     """A row of a table. factory: "module:Class" inside the table's package; its parameters are the method's options.
 
     lossless: whether the output follows the target's law (for a drafter: under every lossless rule).
-    needs:    the option that is an object, such as another model, which a name cannot give; None where there is none.
+    needs:    the option that its name alone does not give, such as another model or a file; None where there is none.
     """
 
     name: str
@@ -74,6 +74,6 @@ def option_value(text: str) -> Any:
     itself."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text if isinstance(value, list | dict) else value

@@ -203,6 +203,10 @@ class Noise(Protocol):
         """A token from softmax(logits [V]); position is the absolute index of the token being decided."""
         ...
 
+    def keys(self, logits: Tensor, position: int) -> Tensor:
+        """[V] what `draw` takes the largest of; the k largest (`best`) are k draws without replacement."""
+        ...
+
     def uniform(self) -> float:
         """A number from U[0, 1)."""
         ...
@@ -215,6 +219,9 @@ class Argmax:
         """The likeliest token; of equals, the lowest id."""
         return _best(logits)
 
+    def keys(self, logits: Tensor, position: int) -> Tensor:
+        return logits
+
     def uniform(self) -> float:
         raise AssertionError("greedy decoding draws nothing")
 
@@ -226,8 +233,10 @@ class Stream:
         self._generator = np.random.default_rng(seed)
 
     def draw(self, logits: Tensor, position: int) -> int:
-        noise = _gumbel(self._generator, len(logits)).to(logits.device)
-        return _best(logits + noise)
+        return _best(self.keys(logits, position))
+
+    def keys(self, logits: Tensor, position: int) -> Tensor:
+        return logits + _gumbel(self._generator, len(logits)).to(logits.device)
 
     def uniform(self) -> float:
         return float(self._generator.random())
@@ -244,12 +253,22 @@ class Keyed:
         self._noise = lru_cache(maxsize=16)(partial(_keyed_gumbel, seed, width))  # draft, row and redraw ask again
 
     def draw(self, logits: Tensor, position: int) -> int:
+        return _best(self.keys(logits, position))
+
+    def keys(self, logits: Tensor, position: int) -> Tensor:
         assert len(logits) <= self._width, f"{len(logits)} logits but noise for {self._width}"
-        noise = self._noise(position, logits.device)[: len(logits)]
-        return _best(logits + noise)
+        return logits + self._noise(position, logits.device)[: len(logits)]
 
     def uniform(self) -> float:
         raise AssertionError("keyed noise has no order, hence no stream of coins")
+
+
+def best(keys: Tensor, k: int) -> list[int]:
+    """The k tokens of the largest of keys [V], largest first; fewer where fewer are above -inf."""
+    if k == 1:
+        return [_best(keys)] if keys.max() > -math.inf else []
+    top = keys.topk(min(k, len(keys)))
+    return top.indices[top.values > -math.inf].tolist()
 
 
 def fresh_seed() -> int:

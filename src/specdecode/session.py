@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .constraints import Filters
+from .grammar import Matcher
 from .metrics import StepRecord
 from .sampling import Noise
 from .stopping import Stopping
@@ -18,6 +19,7 @@ from .types import Prompt, TokenLogprob
 class Session:
     """tokens: prompt and output, the newest last; `filters`, `noise` and `stopping` belong to this session alone.
 
+    grammar: the session's place in a grammar, which its filters and its stopping read too; None where it has none.
     top_logprobs: how many alternatives to report for each emitted token; None reports no log-probabilities at all.
     spent: nats that a relaxed rule let this answer cost so far (verify/relaxed.py)."""
 
@@ -26,6 +28,7 @@ class Session:
     noise: Noise
     stopping: Stopping
     top_logprobs: int | None = None
+    grammar: Matcher | None = None
     tokens: list[int] = field(init=False)
     records: list[StepRecord] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)

@@ -41,6 +41,9 @@ class Draft:
                memory (views of it count, copies do not).
     embeds:    {node: [D]} input embeddings of probes that are no vocabulary token.
     replacement: whether drawn siblings were drawn with replacement (they may then repeat a token).
+    hidden:     [n + 1, D] the states of the newest token and of each node as they enter layer `entry`, where the layers
+                below have been run for them, in this order, behind the target's own prefix. The scoring pass resumes
+                there.
     confidence: [n] the drafter's own estimate of the chance that each node is accepted once its parent is; None where
                it has none. Nodes of like confidence are learned together, others by depth.
     """
@@ -52,6 +55,8 @@ class Draft:
     embeds: dict[int, Tensor] = field(default_factory=dict)
     replacement: bool = False
     confidence: tuple[float, ...] | None = None
+    hidden: Tensor | None = None
+    entry: int = 0
 
     def __post_init__(self) -> None:
         n = len(self.tokens)
@@ -61,6 +66,8 @@ class Draft:
         assert self.candidate is None or len(self.candidate) == n, "one candidate flag a node"
         assert self.q is None or len(self.q) == n, "one law a node"
         assert self.confidence is None or len(self.confidence) == n, "one confidence a node"
+        assert self.hidden is None or len(self.hidden) == n + 1, "a state of the newest token, and one a node"
+        assert (self.hidden is None) == (self.entry == 0), "states enter a layer above the first, or the head"
 
     @classmethod
     def chain(
@@ -126,7 +133,27 @@ class Row:
             (newest, *draft.tokens),
             (-1, *(p + 1 for p in draft.parents)),
             embeds={node + 1: e for node, e in draft.embeds.items()},
+            hidden=draft.hidden,
         )
+
+
+@dataclass(frozen=True)
+class Sublayers:
+    """Which parts of a decoder stack a pass runs: indices of layers, ascending. A part that is left out hands on what
+    it was given (Draft & Verify, Zhang et al. 2024, 2309.08168, skips attention and feed-forward parts one by one)."""
+
+    attention: tuple[int, ...]
+    feed_forward: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layers: Sequence[int] | Sublayers) -> Sublayers:
+        """Both parts of whole layers."""
+        return layers if isinstance(layers, Sublayers) else cls(tuple(layers), tuple(layers))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of which anything is run."""
+        return tuple(sorted({*self.attention, *self.feed_forward}))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ APPLY: dict[str, set[int]] = {
     "15 streaming": {89, 90},
     "16 log-probabilities": {92, 94},
     "18 speed and memory": {101, 104},
+    "19 model families": {110},
     "20 trees": {111, 112, 114},
     "23 metrics": {129, 130, 132, 133, 135, 136},
     "24 command line and API": {138, 139, 141},

@@ -16,12 +16,12 @@ PACKAGE = ROOT / "src" / "specdecode"
 
 # Imports go from later rows to earlier ones. The units of one row are strangers to each other.
 LAYERS = [
-    {"errors"},
+    {"errors", "files"},
     {"registry"},
     {"types"},
     {"tree"},
     {"sampling"},
-    {"stages"},
+    {"stages", "grammar"},
     {"constraints"},
     {"stopping"},
     {"metrics"},
@@ -30,16 +30,18 @@ LAYERS = [
     {"verify", "models", "nets"},
     {"costs"},
     {"policy"},
+    {"datastore"},
     {"drafters"},
     {"engine"},
     {"text"},
-    {"bench", "train", "server", "integrations"},
+    {"bench", "train", "tuning", "server", "integrations"},
+    {"certify"},
     {"cli"},
     {"__init__", "__main__"},
 ]
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 STRANGERS = {("drafters", "verify")}  # though one row is before the other: a drafter knows no verification rule
-HEAVY = {"transformers", "accelerate", "gguf", "scipy", "psutil", "rich", "typer"}  # imported where they are used
+HEAVY = {"optuna", "transformers", "accelerate", "gguf", "scipy", "psutil", "rich", "typer"}  # imported where used
 OF_THE_COMMAND_LINE = {"rich", "typer"}
 LONGEST = 320  # lines
 

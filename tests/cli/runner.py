@@ -20,8 +20,8 @@ class Result:
 
     @property
     def error(self) -> str:
-        """The one line of a refusal."""
-        assert self.code == 1, self
+        """The one line of a refusal: of what could not be done (1), or of a wrong command line (2)."""
+        assert self.code in (1, 2), self
         assert self.out == ""
         prefix, line = "specdecode: error: ", self.err.rstrip("\n")
         assert line.startswith(prefix), line

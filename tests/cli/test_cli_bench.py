@@ -126,6 +126,17 @@ def test_a_run_of_other_settings_is_refused(cli: Cli, args: list[Any]) -> None:
         (["--arm", "nonsense"], "arm 'nonsense' does not exist"),
         (["--arm", "ngram:x=1"], "'ngram' has no option 'x'"),
         (["--arm", "ngram:k=4"], "arm ngram:k=4 is given twice"),
+        (["--arm", "auto:clock=1"], "clock=1 is no function"),
+        (["--arm", "auto:sources=ngram+auto"], "is no source of itself"),
+        (["--arm", "auto:curve=x"], "curve='x' is no function"),
+        (["--arm", "lm:sources=ngram"], "arm lm has no sources"),
+        (["--arm", "ngram:rule=nonsense"], "rule 'nonsense' does not exist"),
+        (["--arm", "ngram:rule=5"], "rule 5 does not exist"),
+        (["--arm", "ngram:rule=lenient,rule.x=1"], "rule 'lenient' has no option 'x'"),
+        (["--arm", "ngram:rule=lenient,lenience=0.3"], "those of rule 'lenient' are given as rule.NAME=value"),
+        (["--arm", "ngram:rule.lenience=0.5"], "give rule=NAME too"),
+        (["--arm", "upstream:int8"], "no weights of dtype int8"),
+        (["--out", ""], "--out is empty"),
         (["--arm", "lm"], "name the draft model"),
         (["--arm", "llamacpp:q9"], "no quantisation"),
         (["--arm", "llamacpp:q4_0"], "specdecode[peers]"),
@@ -148,6 +159,18 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert said in cli(*args, *more).error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rule_has_its_options(cli: Cli, args: list[Any]) -> None:
+    arms = [f"ngram:rule=lenient,rule.lenience={lenience}" for lenience in (1, 0.01)]
+    told = cli(*args[:5], *ASK, "--arm", arms[0], "--arm", arms[1], "--json").json["arms"]
+    assert {arm: told[arm]["overall"]["answers"] for arm in arms} == dict.fromkeys(arms, 2)
+
+
+def test_turns_that_do_not_fit_are_told(cli: Cli, args: list[Any]) -> None:
+    result = cli(*args, "--max-new-tokens", "100000")
+    assert result.code == 0
+    assert "2 turns were left out" in result.err
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_any_model_is_loaded(

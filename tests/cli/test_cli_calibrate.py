@@ -40,14 +40,14 @@ def test_what_was_measured_is_what_auto_decides_by(cli: Cli, folder: Path) -> No
     lm = sd.load(folder).lm
     assert costs.known(lm) == Curve.from_dict(told["curve"])
     assert told["signature"] == lm.signature
-    assert set(told["drafter_step_s"]) == {"ngram", "auto"}
+    assert set(told["drafter_step_s"]) == {"ngram", "suffix", "auto"}
     assert told["nearly_free_rows"] >= 1
     assert set(told["needed_acceptance"]) == {"lookup"}
 
 
 def test_a_draft_model_is_measured_too(cli: Cli, folder: Path, small: Path, cache: Path) -> None:
     told = cli("calibrate", "--model", folder, "--draft-model", small, "--json").json
-    assert set(told["drafter_step_s"]) == {"ngram", "auto", "lm"}
+    assert set(told["drafter_step_s"]) == {"ngram", "suffix", "auto", "lm"}
     assert set(told["needed_acceptance"]) == {"lookup", "lm"}
     assert len(told["stored"]) == 2
     assert costs.known(sd.load(small).lm) is not None
@@ -82,7 +82,13 @@ def test_without_a_cache_folder_nothing_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("args", "said"), [(["--threads", "0"], "--threads"), (["--model", ""], "--model"), (["--device", "x"], "x")]
+    ("args", "said"),
+    [
+        (["--threads", "0"], "--threads"),
+        (["--model", ""], "--model"),
+        (["--device", "x"], "x"),
+        (["--plot", ""], "--plot is empty"),
+    ],
 )
 def test_what_cannot_be_honoured_is_refused(cli: Cli, args: list[str], said: str) -> None:
     assert said in cli("calibrate", *args).error

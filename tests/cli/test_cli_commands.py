@@ -161,12 +161,26 @@ def test_a_method_has_a_name(make: Any, name: Any) -> None:
         make(name)
 
 
-def test_demo_compares_all_drafters_at_hand(cli: Cli, folder: Path) -> None:
+def test_demo_compares_drafters_that_need_nothing(cli: Cli, folder: Path) -> None:
     result = cli("demo", "--model", folder, *LENGTH)
     assert result.code == 0
     rows = re.findall(r"^│ (\w+) +│.*│ (yes|no) +│$", result.out, re.M)
-    assert rows == [("null", "yes"), ("ngram", "yes"), ("auto", "yes")] * 2
+    assert rows == [("null", "yes"), ("ngram", "yes"), ("suffix", "yes"), ("auto", "yes")] * 2
     assert "speed-up" in result.out
+
+
+def test_a_relaxed_rule_says_what_it_spent_even_where_that_is_nothing(cli: Cli, folder: Path) -> None:
+    args = ["generate", "the the the", "--model", folder, *LENGTH, "--drafter", "ngram"]
+    strict = cli(*args, "--rule", "lenient", "--rule-option", "lenience=1").err
+    assert "relaxed: 0 nats spent\n" in strict
+    assert "nats" not in cli(*args).err
+
+
+def test_the_summary_says_what_its_shares_are_of(cli: Cli, folder: Path) -> None:
+    said = cli("generate", "the the the", "--model", folder, *LENGTH, "--drafter", "suffix", "-o", "floor=0").err
+    assert re.search(
+        r"accepted \d+ of \d+ drafted tokens \(\d+ %\); steps that accepted at least 1, 2, ... of them: ", said
+    )
 
 
 def test_figures_that_do_not_exist_are_not_numbers() -> None:

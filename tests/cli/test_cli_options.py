@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from runner import Cli
 from specdecode.cli.app import app
 from specdecode.cli.settings import Asked, Settings
 
+LARK = Path(__file__).with_name("sums.lark")
 # name -> what to type, where it must show in the resolved settings, and as what
 CASES: dict[str, tuple[list[str], str, Any]] = {
     "model": (["--model", "a/b"], "model.source", "a/b"),
@@ -40,6 +42,9 @@ CASES: dict[str, tuple[list[str], str, Any]] = {
     "no_repeat_ngram": (["--no-repeat-ngram", "4"], "sampling.no_repeat_ngram_size", 4),
     "suppress": (["--suppress", "5", "--suppress", "6"], "sampling.suppress", [5, 6]),
     "seed": (["--seed", "11"], "sampling.seed", 11),
+    "json_schema": (["--json-schema", '{"type": "null"}'], "grammar.text", '{"type": "null"}'),
+    "regex": (["--regex", "[ab]+"], "grammar", {"kind": "regex", "text": "[ab]+"}),
+    "grammar": (["--grammar", str(LARK)], "grammar", {"kind": "lark", "text": LARK.read_text()}),
     "max_new_tokens": (["--max-new-tokens", "9"], "limits.max_new_tokens", 9),
     "min_new_tokens": (["--min-new-tokens", "2"], "limits.min_new_tokens", 2),
     "stop": (["--stop", "END", "--stop", "\n"], "limits.stop", ["END", "\n"]),
@@ -101,7 +106,8 @@ def test_defaults_are_the_librarys_own(cli: Cli) -> None:
     assert told["limits"]["max_new_tokens"] == Limits().max_new_tokens
     assert told["rule"] == {"name": "greedy"}
     assert cli("generate", "hi", "--dry-run", "--draft-model", "x").json["drafter"] == {
-        "name": "lm", "model": "x", "explained": False, "k": 5, "schedule": "fixed", "confidence": None,
+        "name": "lm", "model": "x", "explained": False, "k": 5, "tree": None, "schedule": "fixed", "confidence": None,
+        "replacement": False, "ahead": None,
     }  # fmt: skip
 
 
@@ -169,9 +175,10 @@ def test_defaults_are_the_librarys_own(cli: Cli) -> None:
 def test_what_cannot_be_honoured_is_refused_in_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
 ) -> None:
-    """Faults 94, 141: exit code 1 and one line that names the option; no model was loaded. A dry run says the same."""
+    """Faults 94, 141: exit code 2 and one line that names the option; no model was loaded. A dry run says the same."""
     monkeypatch.setattr("specdecode.models.loading.read_model", lambda *_, **__: pytest.fail("a model was loaded"))
-    assert said in (error := cli("generate", "hi", *args).error)
+    assert said in (error := (result := cli("generate", "hi", *args)).error)
+    assert result.code == 2
     assert cli("generate", "hi", *args, "--dry-run").error == error
 
 
@@ -196,6 +203,24 @@ def test_a_wrong_command_line_exits_with_2(cli: Cli, args: list[str]) -> None:
     result = cli("generate", "hi", *args)
     assert (result.code, result.out) == (2, "")
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["generate", "hi", "--rule", "nonsense"], 2),
+        (["generate", "hi", "--drafter", "nonsense"], 2),
+        (["generate", ""], 1),
+        (["generate", "hi", "--model", "/no/such/folder"], 1),
+        (["bench", "--arm", "nonsense"], 2),
+        (["bench", "--questions", "/no/such/file"], 1),
+        (["calibrate", "--threads", "0"], 2),
+        (["datastore", "info", "/no/such/file"], 1),
+    ],
+)
+def test_exit_codes_tell_a_wrong_command_line_from_what_cannot_be_done(cli: Cli, args: list[str], code: int) -> None:
+    assert (result := cli(*args)).error
+    assert result.code == code
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n"])

@@ -61,7 +61,7 @@ def test_a_closed_standard_error_hides_the_notes_alone(cli: Cli, folder: Path, m
     monkeypatch.setattr(sys, "stderr", None)
     text = sd.load(folder).chat("hi", max_new_tokens=12).text
     assert cli("generate", "hi", "--model", folder, *LENGTH) == Result(0, text + "\n", "")
-    assert cli("generate", "hi", "--k", "0") == Result(1, "", "")
+    assert cli("generate", "hi", "--k", "0") == Result(2, "", "")
 
 
 def test_a_closed_standard_output_is_refused(

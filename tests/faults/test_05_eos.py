@@ -37,7 +37,7 @@ def test_an_end_token_in_mid_block(j: int) -> None:
 def test_nothing_leaks_past_the_end(method: str, rule: str) -> None:
     """Fault 38: what is handed out ends with the end token; the cache holds nothing behind it either."""
     pair, sampling = habit(), Sampling(temperature=0 if rule == "greedy" else 1, seed=8)
-    generation = begin(pair.target, make(method, pair, k=8), PROMPT, n=60, eos=[13], rule=rule, sampling=sampling)
+    generation = begin(pair.target, make(method, pair, k=8), PROMPT, n=200, eos=[13], rule=rule, sampling=sampling)
     streamed = [token for emissions in generation for emission in emissions for token in emission.tokens]
     assert streamed.index(13) == len(streamed) - 1
     assert generation._cache.rows[0].tokens == [*PROMPT, *streamed[:-1]]

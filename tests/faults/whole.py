@@ -88,8 +88,8 @@ def law_of(lm: LM) -> Callable[[tuple[int, ...], int], Tensor]:
 
 def make(method: str, pair: Pair, k: int | None = None) -> Watched:
     """The drafter of an enrolled method, with drafts of k tokens where it has that option."""
-    drafter = build(method, pair.small, pair.law)
-    if k is not None and hasattr(drafter, "k"):
+    drafter = build(method, pair.small)
+    if k is not None and hasattr(drafter, "k") and getattr(drafter, "tree", None) is None:
         drafter = replace(drafter, k=k)
     return drafter if isinstance(drafter, Watched) else Watched(drafter)
 

@@ -82,11 +82,14 @@ COMBINED: dict[str, Drafter] = {
     "siblings with replacement, a model and lookups": Merged(
         (LOOKUP, drawn_tree(OTHER.law, (2, 1), replacement=True).drafter, MODEL)
     ),
+    "united, and left out": Merged(
+        (drawn_tree(OTHER.law, (2, 1), replacement=True).drafter, Merged((MODEL, drawn_tree(SMALL.law, (2,)).drafter)))
+    ),
     "auto: lookups and a model": Auto((LOOKUP, MODEL), curve=cheap),
     "auto: all kinds": Auto(
         (LOOKUP, MODEL, drawn_tree(OTHER.law, (2, 2)).drafter, top_tree(OTHER.law, (2, 1)).drafter), curve=cheap
     ),
-    "auto in auto": Auto((Auto((LOOKUP,), curve=cheap), Merged((MODEL, LOOKUP))), curve=cheap),
+    "auto: lookups and what is united already": Auto((LOOKUP, Merged((MODEL, LOOKUP))), curve=cheap),
     "auto: a model that costs too much to go deep": Auto((Slow(MODEL, Clock(), 0.0), LOOKUP), curve=cheap),
 }
 
@@ -97,7 +100,15 @@ def check(drafter: Drafter, draws: int, bound: float) -> None:
     assert sum(accepted[n] for n in accepted if n > 0) > draws / 5, "drafts must be at work for this to mean anything"
 
 
-@pytest.mark.parametrize("name", ["siblings with replacement, a model and lookups", "auto: all kinds", "auto in auto"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "siblings with replacement, a model and lookups",
+        "auto: all kinds",
+        "auto: lookups and what is united already",
+        "united, and left out",
+    ],
+)
 def test_joint_law_quick(name: str) -> None:
     check(COMBINED[name], *FAST)
 

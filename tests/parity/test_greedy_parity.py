@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 from enroll import METHODS, build
-from stubs import Watched, dense, make_session, primed, tiny
+from stubs import Watched, dense, make_session, tiny
 
 from specdecode.engine import Generation
 from specdecode.models.dense.model import DenseModel
 from specdecode.models.hf import HFModel
 from specdecode.models.lm import LM
-from specdecode.types import Row
 from specdecode.verify import make_rule
 
 ON_TRANSFORMERS = ["llama", "qwen2", "mistral", "gpt2", "gemma2", "gemma3_text"]
@@ -61,23 +60,14 @@ def upstream(name: str) -> list[list[int]]:
 
 
 @cache
-def law(on_transformers: bool) -> Any:
-    """A smaller model, and its law for stub trees to draft from, one fresh pass for each prefix."""
-    small = HFModel(tiny("gpt2", 1)) if on_transformers else DenseModel(tiny("llama", 1))
-    known: dict[tuple[int, ...], torch.Tensor] = {}
-
-    def at(prefix: tuple[int, ...], _: int) -> torch.Tensor:
-        if prefix not in known:
-            cache = primed(small, prefix)
-            known[prefix] = small.score(cache, [Row(0, prefix[-1:], (-1,))])[0].logits[0]
-        return known[prefix]
-
-    return small, at
+def small(on_transformers: bool) -> LM:
+    """A smaller model to draft with."""
+    return HFModel(tiny("gpt2", 1)) if on_transformers else DenseModel(tiny("llama", 1))
 
 
 def run(name: str, method: str, rule: str, asked: list[tuple[int, ...]]) -> list[list[int]]:
-    small, at = law(name == "gpt2")  # a pair of each runtime is enough: whatever was drafted, the text is the target's
-    drafter, lm = build(method, small, at), target(name)
+    lm = target(name)
+    drafter = build(method, small(name == "gpt2"))  # one of each runtime will do: the text is the target's, whatever
     sessions = [make_session(lm, ids, max_new_tokens=NEW) for ids in asked]  # greedy noise, whatever the rule
     watched = drafter if isinstance(drafter, Watched) else Watched(drafter)
     generation = Generation(lm, watched, sessions, [make_rule(rule)] * len(sessions))

@@ -25,8 +25,9 @@ from specdecode.verify import make_rule
 V = 5
 PROMPT = (1, 2, 3, 1, 2)  # lookup finds its own beginning
 BATCH = 100
-# Expected total variation of 25 cells is about .0044 at 200,000 draws, .031 at 4,000; bounds are beyond 4.5 sigma.
-FAST, WHOLE = (4_000, 0.055), (200_000, 0.01)
+# Expected total variation is about .0044 for 25 cells at 200,000 draws, .025 for the 9 that filters leave at 2,000;
+# bounds are beyond 4.5 sigma.
+FAST, WHOLE = (2_000, 0.055), (200_000, 0.01)
 
 
 def enumerate_law(lm: LM, sampling: Sampling) -> torch.Tensor:
@@ -74,17 +75,17 @@ CUT = Sampling(temperature=0.7, top_k=3)
 
 def check(method: str, rule: str, sampling: Sampling, size: tuple[int, float]) -> None:
     n, bound = size
-    drafter = build(method, SMALL, SMALL.law)
+    drafter = build(method, SMALL)
     found = distance(sample_law(TARGET, drafter, rule, sampling, n), enumerate_law(TARGET, sampling))
     assert found < bound, f"{method} x {rule}: total variation {found:.4f} at {n} draws"
 
 
-@pytest.mark.parametrize("sampling", [PLAIN, CUT], ids=["T=1", "T=.7,top-k=3"])
 @pytest.mark.parametrize("rule", SAMPLED)
 @pytest.mark.parametrize("method", METHODS)
-def test_joint_law_quick(method: str, rule: str, sampling: Sampling) -> None:
-    """Fault 17, in small: a twin of the slow test, for every run of the suite, with filters too."""
-    check(method, rule, sampling, FAST)
+def test_joint_law_quick(method: str, rule: str) -> None:
+    """Fault 17, in small: a twin of the slow test, for every run of the suite, with filters, which leave fewer
+    cells."""
+    check(method, rule, CUT, FAST)
 
 
 @pytest.mark.slow
@@ -101,7 +102,7 @@ def test_joint_law_on_a_transformer(rule: str) -> None:
     """Fault 17 on a tiny random Llama of vocabulary 5 with a draft model of its kind."""
     lm, small = HFModel(tiny("llama", 0, vocab_size=V)), HFModel(tiny("llama", 1, vocab_size=V))
     n, bound = WHOLE
-    found = distance(sample_law(lm, build("lm", small, None, k=3), rule, PLAIN, n), enumerate_law(lm, PLAIN))
+    found = distance(sample_law(lm, build("lm", small, k=3), rule, PLAIN, n), enumerate_law(lm, PLAIN))
     assert found < bound, f"total variation {found:.4f}"
 
 
@@ -127,7 +128,7 @@ def test_a_law_that_was_not_drawn_from_fails_the_same_check() -> None:
 def test_a_filter_on_one_side_fails_the_same_check() -> None:
     """Negative control: the check sees a law that was cut where the other was not (fault 11)."""
     n, bound = FAST
-    drafter = build("null", SMALL, SMALL.law)
+    drafter = build("null", SMALL)
     found = distance(sample_law(TARGET, drafter, "rejection", CUT, n), enumerate_law(TARGET, PLAIN))
     assert found > 2 * bound, f"total variation {found:.4f} must show the fault"
 
@@ -149,6 +150,6 @@ def test_one_seed_one_text(method: str) -> None:
             out += [session.new_tokens for session in sessions]
         return out
 
-    expected = texts(build("null", SMALL, SMALL.law), 1)
-    assert texts(build(method, SMALL, SMALL.law), 1) == expected
-    assert texts(build(method, SMALL, SMALL.law), 8) == expected
+    expected = texts(build("null", SMALL), 1)
+    assert texts(build(method, SMALL), 1) == expected
+    assert texts(build(method, SMALL), 8) == expected

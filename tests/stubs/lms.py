@@ -12,7 +12,9 @@ from torch import Tensor
 
 from specdecode.models.lm import LM, Cache, Capabilities
 from specdecode.tree import depths
-from specdecode.types import Prompt, Row, Scores
+from specdecode.types import Prompt, Row, Scores, Sublayers
+
+Law = Callable[[tuple[int, ...], int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,17 @@ class StubLM:
     """models.lm.LM whose law is a function of the whole prefix. It asserts what every caller of a model owes it and
     logs what it was asked: `passes` (of `score`), `opened` (a list of prompt lengths for each `open`), `caches`.
 
-    law: (prefix with the newest token, index of the new token to decide, 0 for the first) -> [V] raw logits."""
+    law: (prefix with the newest token, index of the new token to decide, 0 for the first) -> [V] raw logits.
 
-    n_layers = 1
+    Of its layers it knows that all are needed: with any part left out, it wants what it wants least in one context of
+    three. A hidden state is the checksum of its node's prefix and the layer it left; who resumes must bring the right
+    ones, and the nodes as they were run before."""
+
+    n_layers = 4
     signature = ""
-    capabilities = Capabilities(trees=True, embeds=False, taps=False, layers=False)
+    capabilities = Capabilities(embeds=False)
 
-    def __init__(self, law: Callable[[tuple[int, ...], int], Tensor], vocab: int, context: int = 1 << 20) -> None:
+    def __init__(self, law: Law, vocab: int, context: int = 1 << 20) -> None:
         self.law, self.vocab, self.context = law, vocab, context
         self.passes: list[Pass] = []
         self.reads: list[Pass] = []
@@ -103,41 +109,61 @@ class StubLM:
         rows: Sequence[Row],
         *,
         taps: Sequence[int] = (),
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | Sublayers | None = None,
         logits: bool = True,
     ) -> list[Scores]:
         assert rows, "a pass over no rows"
         assert len({row.index for row in rows}) == len(rows), "a pass takes each row once"
-        assert (not taps, layers) == (True, None), "this stub has no layers"
-        positions = tuple(self._write(cache, row) for row in rows)
+        whole = Sublayers.of(range(self.n_layers))
+        run = whole if layers is None else Sublayers.of(layers)
+        assert set(taps) <= set(run.layers), f"layers {taps} are to be tapped, but {run} run"
+        positions = tuple(self._write(cache, row, run) for row in rows)
         indices, tokens = tuple(row.index for row in rows), tuple(row.tokens for row in rows)
         (self.passes if logits else self.reads).append(Pass(indices, tokens, positions))
-        return [
-            Scores(self._laws(cache.rows[row.index], row) if logits else torch.empty(0, self.vocab)) for row in rows
-        ]
+        law = self.law if run == whole or rows[0].hidden is not None else self._shallow
+        return [self._scores(cache.rows[row.index], row, law if logits else None, taps) for row in rows]
 
     def forget(self) -> None:
         """Drop the log."""
         for log in (self.passes, self.reads, self.opened, self.caches):
             log.clear()
 
-    def _write(self, cache: StubCache, row: Row) -> tuple[int, ...]:
+    def _shallow(self, prefix: tuple[int, ...], index: int) -> Tensor:
+        logits = self.law(prefix, index)
+        return -logits if sum(prefix) % 3 == 0 else logits
+
+    def _write(self, cache: StubCache, row: Row, run: Sublayers) -> tuple[int, ...]:
         """Put the nodes behind the prefix; returns their positions."""
         state = cache._live(row.index)
         assert len(row.tokens) == len(row.parents) > 0, f"a row needs nodes, with a parent each: {row}"
-        assert (row.embeds, row.hidden) == ({}, None), "this stub reads tokens only"
+        assert not row.embeds, "this stub reads tokens only"
         assert row.start <= len(state.nodes), f"only {len(state.nodes)} nodes stand behind row {row.index}"
         assert all(-1 <= p < row.start + i for i, p in enumerate(row.parents)), f"a parent comes first: {row}"
         assert all(0 <= t < self.vocab for t in row.tokens), f"{row.tokens} leaves the vocabulary of {self.vocab}"
+        if row.hidden is not None:
+            entry, now = self.n_layers - len(run.layers), (row.start, row.start + len(row.tokens))
+            assert run == Sublayers.of(range(entry, self.n_layers)), f"{run} is not the rest of the layers"
+            ran = tuple(state.nodes[slice(*now)]), tuple(state.parents[slice(*now)])
+            assert ran == (row.tokens, row.parents), f"the layers below were run for {ran}, and now come {row}"
+            assert torch.equal(row.hidden, self._states(state, row, entry - 1)), (
+                f"these states did not leave {entry - 1}"
+            )
         state.nodes[row.start :], state.parents[row.start :] = row.tokens, row.parents
         positions = tuple(len(state.tokens) + d for d in depths(state.parents)[row.start :])
         assert max(positions) < self.context, f"position {max(positions)} leaves the context of {self.context}"
         return positions
 
-    def _laws(self, state: _StubRow, row: Row) -> Tensor:
-        """[m, V]"""
+    def _scores(self, state: _StubRow, row: Row, law: Law | None, taps: Sequence[int]) -> Scores:
+        logits = torch.empty(0, self.vocab)
+        if law is not None:
+            prefixes = [state.prefix(row.start + i) for i in range(len(row.tokens))]
+            logits = torch.stack([law(prefix, len(prefix) - state.prompt_length) for prefix in prefixes])
+        return Scores(logits, {layer: self._states(state, row, layer) for layer in taps})
+
+    def _states(self, state: _StubRow, row: Row, layer: int) -> Tensor:
+        """[m, 2]"""
         prefixes = [state.prefix(row.start + i) for i in range(len(row.tokens))]
-        return torch.stack([self.law(prefix, len(prefix) - state.prompt_length) for prefix in prefixes])
+        return torch.tensor([[zlib.crc32(repr(prefix).encode()) % 65536, layer] for prefix in prefixes]).float()
 
 
 def point_mass(token: int, width: int) -> Tensor:

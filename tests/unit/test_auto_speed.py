@@ -14,6 +14,7 @@ from stubs import Clock, ScriptLM, Slow, TimedLM, chancy, decode, mix
 
 from specdecode.drafters import Drafter
 from specdecode.drafters.auto import Auto
+from specdecode.drafters.choosing import Decision
 from specdecode.drafters.null import Null
 
 N, LONG = 128, 256
@@ -169,6 +170,29 @@ def test_a_slow_drafter_is_used_where_it_pays(name: str, step_s: float, share: f
     found = rate(lambda clock: Auto((Slow(right(share).drafter, clock, step_s),), curve=curve, clock=clock), curve)
     best = max(rate(lambda clock, k=k: Slow(right(share, k=k).drafter, clock, step_s), curve) for k in K)
     assert found >= 0.8 * best
+
+
+def test_a_source_that_was_disturbed_once_is_asked_again() -> None:
+    """A laptop's lid was closed while it drafted."""
+
+    class Nap(Clock):
+        """Is asked four times a step, and jumps once, between the two askings that time a draft."""
+
+        def __call__(self) -> float:
+            self.asked = getattr(self, "asked", 0) + 1
+            self.now += 1e4 if self.asked == self.when else 0.0
+            return self.now
+
+    def told(when: int) -> list[int]:
+        clock, steps = Nap(), list[Decision]()
+        clock.when = when  # type: ignore[attr-defined]
+        source = Slow(right(0.95, k=4).drafter, clock, 0.05)
+        lm = TimedLM(ScriptLM(SCRIPT), clock, CURVES["flat"])
+        decode(lm, Auto((source,), curve=CURVES["flat"], clock=clock, tell=steps.append), PROMPT, n=N)
+        return [step.drafted for step in steps if step.draft_s]
+
+    assert len(told(0)) > 20
+    assert all(len(told(when)) > 15 for when in range(30, 34))
 
 
 def test_a_good_source_is_not_spoilt_by_bad_ones() -> None:

@@ -16,6 +16,7 @@ from specdecode.bench.ours import Ours, gap
 from specdecode.bench.records import Timing
 from specdecode.bench.upstream import Assistant, Lookup, Upstream
 from specdecode.errors import SpecError
+from specdecode.verify import make_rule
 
 IDS = (10, 20, 30, 10, 20, 30, 10, 20)
 
@@ -42,7 +43,8 @@ def run(name: str, models: Models, n: int = 12) -> Timing:
         ("plain", Ours("null", {}, (), None, {})),
         ("ngram", Ours("ngram", {}, (), None, {})),
         ("ngram:k=10, min_match=2", Ours("ngram", {"k": 10, "min_match": 2}, (), None, {})),
-        ("ngram:k=3,rule=coupled", Ours("ngram", {"k": 3}, (), "coupled", {})),
+        ("ngram:k=3,rule=coupled", Ours("ngram", {"k": 3}, (), make_rule("coupled"), {})),
+        ("ngram:rule=lenient,rule.lenience=0.5", Ours("ngram", {}, (), make_rule("lenient", lenience=0.5), {})),
         ("plain:runtime=dense,dtype=int8", Ours("null", {}, (), None, {"runtime": "dense", "dtype": "int8"})),
         ("lm:k=2,confidence=0.5", Ours("lm", {"k": 2, "confidence": 0.5}, (), None, {})),
         ("auto:sources=ngram+lm,nodes=8", Ours("auto", {"nodes": 8}, ("ngram", "lm"), None, {})),
@@ -55,6 +57,16 @@ def run(name: str, models: Models, n: int = 12) -> Timing:
 )
 def test_a_text_says_which_arm(text: str, recipe: Any) -> None:
     assert parse(text) == recipe
+
+
+def test_what_auto_has_to_know_is_measured_before_anything_is_timed(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without warm-ups the first answer would take the seconds of it."""
+    asked: list[Any] = []
+    monkeypatch.setattr("specdecode.costs.of", asked.append)
+    parse("auto:sources=ngram+lm").open(models)
+    assert asked == [models.target().lm, models.draft().lm]
 
 
 def test_the_default_arms_and_all_peers_exist() -> None:

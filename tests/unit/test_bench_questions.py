@@ -30,10 +30,10 @@ def test_spec_bench_lines_are_questions(tmp_path: Path) -> None:
     )
 
 
-def test_our_own_questions_cover_the_six_tasks_and_two_more() -> None:
+def test_our_own_questions_cover_the_six_tasks_and_three_more() -> None:
     questions = read_questions()
     counts = Counter(question.task for question in questions)
-    assert set(counts) == {*TASKS, "edit", "chat"}
+    assert set(counts) == {*TASKS, "edit", "copy", "chat"}
     assert all(counts[task] >= 4 for task in TASKS)
     assert any(len(question.turns) == 2 for question in questions)
     assert OURS.is_file()
@@ -42,7 +42,7 @@ def test_our_own_questions_cover_the_six_tasks_and_two_more() -> None:
 def test_the_six_are_chosen_by_default_and_other_tasks_by_name() -> None:
     questions = read_questions()
     assert {question.task for question in select(questions)} == set(TASKS)
-    assert [question.task for question in select(questions, ["chat", "edit"])] == ["edit"] * 2 + ["chat"] * 2
+    assert [question.task for question in select(questions, ["chat", "edit"])] == ["edit"] * 3 + ["chat"] * 2
     strange = (Question("1", "poems", ("a",)), Question("2", "riddles", ("b",)))
     assert select(strange) == strange
 
@@ -69,7 +69,9 @@ def test_some_of_a_task_are_spread_over_it() -> None:
         (line(turns="why?"), "turns must be a list of texts"),
         (line(turns=["a", " "]), "turns must be a list of texts"),
         (line(turns=["a", 3]), "turns must be a list of texts"),
-        (line(turns=["\ud800"]), "no Unicode character"),
+        (line(turns=["\ud800"]), "line 1: .* no Unicode character"),
+        (line(category="overall"), "all tasks together"),
+        ("[" * 100_000, "line 1 is no JSON"),
         (line() + "\n" + line(), "line 2: question_id 1 is there twice"),
     ],
 )
@@ -77,6 +79,13 @@ def test_a_file_that_holds_no_questions_is_refused(tmp_path: Path, content: str,
     with pytest.raises(BadInput, match=said) as info:
         read_questions(write(tmp_path / "q.jsonl", content))
     assert "\n" not in str(info.value)
+
+
+def test_a_line_ends_where_json_says_so(tmp_path: Path) -> None:
+    """Texts may hold what Python calls line ends, and a file may begin with a byte order mark."""
+    turn = "one\u2028two\x85three\x0bfour"
+    content = json.dumps({"question_id": 1, "category": "qa", "turns": [turn]}, ensure_ascii=False)
+    assert read_questions(write(tmp_path / "q.jsonl", "\ufeff" + content))[0].turns == (turn,)
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", ".", "binary", "null\0byte"])

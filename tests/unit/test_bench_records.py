@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from specdecode.bench import records
-from specdecode.bench.records import About, Answer, Divergence, Journal, LeftOut, Place, Timing, write_whole
-from specdecode.errors import BadInput, BadOption, SpecError
+from specdecode.bench.records import About, Answer, Divergence, Journal, LeftOut, Place, Timing
+from specdecode.errors import BadInput, BadOption, SpecError, WriteError
 
 SETTINGS = {"arms": ("plain", "ngram"), "max_new_tokens": 8}
 PLACE = Place("q", 0, 0)
@@ -60,7 +60,23 @@ def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(whole + b'{"kind": "about"')
 
 
-@pytest.mark.parametrize("damage", [b"garbage\n", b'{"kind": "poem"}\n', b'{"kind": "about", "arm": "x"}\n', b"[]\n"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"garbage\n",
+        b'{"kind": "poem"}\n',
+        b'{"kind": "about", "arm": "x"}\n',
+        b"[]\n",
+        b"5\n",
+        b"null\n",
+        b'"about"\n',
+        b"[" * 100_000 + b"\n",
+        b'{"kind": "answer", "arm": "x", "place": {"question": "q", "turn": 0, "repeat": 0}, "prompt_tokens": 5, '
+        b'"timing": {"tokens": [1], "steps": [], "first_s": 1, "total_s": 2}}\n',
+        b'{"kind": "answer", "arm": "x", "place": {"question": "q", "turn": 0, "repeat": 0}, "prompt_tokens": 5, '
+        b'"timing": {"tokens": [1], "steps": [1], "first_s": 1, "total_s": null}}\n',
+    ],
+)
 def test_a_damaged_line_is_refused_by_number(tmp_path: Path, damage: bytes) -> None:
     file = filled(tmp_path) / records.RECORDS
     file.write_bytes(file.read_bytes() + damage)
@@ -83,21 +99,22 @@ def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path, changed: di
         assert everything(journal) == RECORDS
 
 
-def test_damaged_settings_are_refused(tmp_path: Path) -> None:
-    (filled(tmp_path) / records.SETTINGS).write_text("{")
-    with pytest.raises(BadOption, match=r"run\.json is damaged"):
+@pytest.mark.parametrize("damage", ["{", "5", "null", '"x"', "[" * 100_000])
+def test_damaged_settings_are_refused(tmp_path: Path, damage: str) -> None:
+    (filled(tmp_path) / records.SETTINGS).write_text(damage)
+    with pytest.raises(BadInput, match=r"run\.json is damaged"):
         Journal(tmp_path, SETTINGS)
 
 
 def test_only_one_process_writes(tmp_path: Path) -> None:
-    with Journal(tmp_path, SETTINGS), pytest.raises(BadOption, match="another benchmark is writing"):
+    with Journal(tmp_path, SETTINGS), pytest.raises(WriteError, match="another benchmark is writing"):
         Journal(tmp_path, SETTINGS)
 
 
 def test_a_place_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BadOption, match="cannot be written to"):
+        with pytest.raises(WriteError, match="cannot be written to"):
             Journal(folder, SETTINGS)
 
 
@@ -114,18 +131,3 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.
         assert "new" not in journal.about
     with Journal(tmp_path, SETTINGS) as journal:
         assert [record for record in everything(journal) if record != About("new", "x")] == RECORDS
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "report.html"
-    write_whole(file, "old")
-
-    def half(self: Path, text: str, **_: Any) -> None:
-        self.write_bytes(text.encode()[:1])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(file, "new")
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]

@@ -14,9 +14,10 @@ import pytest
 
 from specdecode.bench import Plan, Question, charts
 from specdecode.bench import benchmark as whole
+from specdecode.bench.questions import OVERALL
 from specdecode.bench.records import About, Answer, Divergence, Journal, LeftOut, Place, Timing
 from specdecode.bench.report import overview, page
-from specdecode.bench.summary import OVERALL, results
+from specdecode.bench.summary import results
 from specdecode.errors import SpecError
 
 ARMS = ("plain", "upstream", "ngram:k=10", "llamacpp:q4_0")

@@ -15,9 +15,9 @@ from stubs import ScriptLM
 import specdecode as sd
 from specdecode.bench import Plan, Question, Source, run
 from specdecode.bench.arms import Models, parse
-from specdecode.bench.records import RECORDS, Divergence, LeftOut, Place, Timing
+from specdecode.bench.records import RECORDS, About, Answer, Divergence, Journal, LeftOut, Place, Timing
 from specdecode.bench.runner import encode, first_difference, measure, rotated
-from specdecode.errors import SpecError
+from specdecode.errors import BadInput, SpecError
 
 SCRIPT = [ord(c) for c in "abcdefghij"]
 QUESTIONS = (Question("a", "qa", ("one",)), Question("b", "rag", ("two", "three")), Question("c", "qa", ("four",)))
@@ -124,6 +124,25 @@ def test_arms_are_warmed_up_on_the_first_question(fakes: dict[str, Fake], tmp_pa
     measure(plan(warmups=2), tmp_path)
     assert len(kept(tmp_path)) == 12
     assert all(len(arm.asked) == 6 and len(set(arm.asked[:3])) == 1 for arm in fakes.values())
+
+
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        About("ghost", "x"),
+        Answer("ghost", Place("a", 0, 0), 5, Timing((1,), (1,), 0.5, 1.5)),
+        Answer("plain", Place("ghost", 0, 0), 5, Timing((1,), (1,), 0.5, 1.5)),
+        Divergence("echo", Place("a", 0, 7), 0, 1, 2, None),
+        LeftOut("ghost", 0, 9),
+    ],
+)
+def test_records_of_another_run_are_refused(tmp_path: Path, foreign: Any) -> None:
+    measure(plan(), tmp_path)
+    with Journal(tmp_path, plan().settings()) as journal:
+        journal.append(foreign)
+    with pytest.raises(BadInput, match="holds what was never asked"):
+        measure(plan(), tmp_path)
 
 
 def test_an_interrupted_run_is_gone_on_with(fakes: dict[str, Fake], tmp_path: Path) -> None:

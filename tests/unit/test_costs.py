@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import os
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,11 @@ class TestMeasure:
         lm, clock = self.timed(lambda index: 20.0 if 6 <= index < 14 else 1.0)
         assert measure(lm, SMALL, clock=clock)(4, 50) == pytest.approx(truth(4, 50))
 
+    @pytest.mark.parametrize("clock", [lambda: 0.0, lambda: math.nan, count(0, -1).__next__])
+    def test_a_clock_that_tells_nothing_gives_a_curve_all_the_same(self, clock: Any) -> None:
+        curve = measure(ScriptLM([1, 2, 3]), SMALL, clock=clock)
+        assert 0 < curve(1, 0) <= curve(4, 50) < 1
+
     def test_nothing_is_kept_between_passes(self) -> None:
         lm, clock = self.timed()
         measure(lm, SMALL, clock=clock)
@@ -195,6 +202,7 @@ class TestTheStore:
             '{"key": ["x", 1, "y"], "curve": {}}',
             '{"curve": {"rows": [1], "contexts": [0], "seconds": [[1]]}}',
             "\0\0",
+            "[" * 100_000,
         ],
     )
     def test_a_damaged_file_is_measured_again(self, store: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
@@ -210,7 +218,14 @@ class TestTheStore:
         path = costs.remember(Named(), CURVE)
         assert path is not None
         entry = json.loads(path.read_text())
-        for broken in ({**entry["curve"], "seconds": [[3, 2, 1]]}, {**entry["curve"], "rows": "abc"}, None):
+        whole = entry["curve"]
+        for broken in (
+            {**whole, "seconds": [[3, 2, 1]]},
+            {**whole, "seconds": [[10**400, 10**400, 10**400]] * 2},
+            {**whole, "rows": "abc"},
+            {**whole, "contexts": [0, math.inf]},
+            None,
+        ):
             path.write_text(json.dumps({**entry, "curve": broken}))
             monkeypatch.setattr(stored, "_named", {})
             assert costs.known(Named()) is None
@@ -237,7 +252,7 @@ class TestTheStore:
         def full(*_: Any, **__: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(json, "dump", full)
+        monkeypatch.setattr(os, "replace", full)
         assert costs.remember(Named(), CURVE) is None
         assert list(store.iterdir()) == []
 

@@ -17,7 +17,7 @@ from specdecode.models.dense.device import WIDEST, DeviceModel, padded_width
 from specdecode.models.dense.device_cache import KEPT, LEAST, Memories, Shape
 from specdecode.models.hf import HFModel
 from specdecode.models.lm import CHUNK, LM
-from specdecode.types import Prompt, Row
+from specdecode.types import Prompt, Row, Sublayers
 
 TREE = (-1, 0, 1, 0, 3, 3)
 TOKENS = (11, 22, 33, 44, 55)
@@ -77,12 +77,17 @@ class TestEveryStack:
 
         compare(dense(name), script)
 
+    def test_parts_of_layers(self, name: str) -> None:
+        (prompt,) = prompts(10)
+        some = Sublayers(attention=(0,), feed_forward=(1,))
+        compare(dense(name), lambda lm: logits(lm, primed(lm, prompt), [Row.chain(0, (9, 8))], layers=some))
+
     def test_greedy_text_is_upstreams(self, name: str) -> None:
         model, asked = dense(name), prompts(3, 12)
         small = tiny("llama", seed=1, vocab_size=model.config.vocab_size)
         base = [plain(HFModel(model), prompt, 16) for prompt in asked]
         lm = DeviceModel(model)
-        for drafter in (build("null", None, None), build("ngram", None, None), build("lm", DeviceModel(small), None)):
+        for drafter in (build("null", None), build("ngram", None), build("lm", DeviceModel(small))):
             assert [session.new_tokens for session in decode(lm, drafter, *asked, n=16)] == base
 
 

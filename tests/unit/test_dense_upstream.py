@@ -18,7 +18,7 @@ from specdecode.models.dense.model import DenseModel
 from specdecode.models.dense.stack import Layer, Stack
 from specdecode.models.hf import HFModel
 from specdecode.tree import path_to
-from specdecode.types import Row
+from specdecode.types import Row, Sublayers
 
 TOLERANCE = 1e-3  # logits reach 8, and those after random embeddings 30; the differences measured are below 2e-4
 TREE = (-1, 0, 1, 0, 3, 3)  # node 0 is the newest token; two branches, one of which forks
@@ -112,6 +112,22 @@ def a_subset_of_layers(lm: Any) -> list[Tensor]:
     return [scores.logits, *scores.taps.values()]
 
 
+def parts_of_layers(lm: Any) -> list[Tensor]:
+    cache, last = primed(lm, PROMPTS[1]), lm.n_layers - 1
+    some = Sublayers(attention=tuple(range(last)), feed_forward=tuple(range(1, lm.n_layers)))
+    (scores,) = lm.score(cache, [Row(0, (3, *DRAFT), TREE)], layers=some, taps=some.layers)
+    return [scores.logits, *scores.taps.values()]
+
+
+def the_head_alone(lm: Any) -> list[Tensor]:
+    """Every layer drafts, and none is left to verify with."""
+    cache, row, last = primed(lm, PROMPTS[1]), Row(0, (3, *DRAFT), TREE), lm.n_layers - 1
+    (whole,) = lm.score(cache, [row], taps=(last,))
+    (again,) = lm.score(cache, [replace(row, hidden=whole.taps[last])], layers=())
+    assert torch.equal(whole.logits, again.logits)
+    return [again.logits]
+
+
 def an_exited_layer_resumed(lm: Any) -> list[Tensor]:
     """The lower half drafts, one token a pass; the upper half goes through all of it at once."""
     cache = primed(lm, PROMPTS[2], PROMPTS[1])
@@ -138,6 +154,8 @@ FORMS: list[Callable[[Any], list[Tensor]]] = [
     own_embeddings,
     taps_of_every_layer,
     a_subset_of_layers,
+    parts_of_layers,
+    the_head_alone,
     an_exited_layer_resumed,
 ]
 

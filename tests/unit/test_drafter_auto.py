@@ -30,6 +30,7 @@ from specdecode.drafters import DEFAULT, DRAFTERS, make_drafter
 from specdecode.drafters.auto import Auto
 from specdecode.drafters.choosing import Decision
 from specdecode.drafters.lm import DraftLM
+from specdecode.drafters.merged import Merged
 from specdecode.drafters.ngram import RECURRENCE, Ngram
 from specdecode.errors import BadOption
 from specdecode.sampling import Sampling
@@ -285,6 +286,12 @@ class TestWhereASeedsTextDependsOnTheDrafts:
         ({"sources": (Ngram,)}, "is no drafter"),
         ({"nodes": 0}, "nodes=0"),
         ({"nodes": 2.5}, "nodes=2.5"),
+        ({"sources": ("ngram", "auto")}, "is no source of itself"),
+        ({"sources": (Merged((Ngram(), Auto())),)}, "is no source of itself"),
+        ({"clock": 1}, "clock=1 is no function"),
+        ({"clock": None}, "clock=None is no function"),
+        ({"curve": "x"}, "curve='x' is no function"),
+        ({"tell": True}, "tell=True is no function"),
         ({"width": 3}, "no option 'width'"),
     ],
 )

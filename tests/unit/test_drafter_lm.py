@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from stubs import BranchLM, DistLM, ScriptLM, Spy, Watched, decode, make_session, measured, plain, tiny, torn
+from stubs import BranchLM, DistLM, ScriptLM, Spy, StubCache, Watched, decode, make_session, measured, plain, tiny, torn
 
-from specdecode.drafters.lm import Chains, DraftLM
+from specdecode.drafters.lm import DraftLM
 from specdecode.drafters.null import Null
 from specdecode.engine import Generation
 from specdecode.metrics import Metrics
@@ -113,7 +113,7 @@ def test_tokens_from_elsewhere_are_read_before_the_next_draft() -> None:
     only the last is asked for logits."""
     target, drafter = BranchLM(vocab=7), BranchLM(vocab=7)
     session = make_session(target, [1, 2, 3], max_new_tokens=1000)
-    chains = Chains(DraftLM(drafter, k=3), [session], target.vocab)
+    chains = DraftLM(drafter, k=3).begin([session], target, StubCache([]))
     chains.draft([0], [WIDE])
     del drafter.passes[:]
     text = plain(BranchLM(vocab=7), [1, 2, 3], 2 * CHUNK + 53)
@@ -128,7 +128,7 @@ def test_tokens_from_elsewhere_are_read_before_the_next_draft() -> None:
 def test_drafting_twice_from_one_text_gives_one_draft() -> None:
     """A draft that was not used leaves no trace."""
     session = make_session(BranchLM(), [1, 2, 3])
-    chains = Chains(DraftLM(BranchLM()), [session], 5)
+    chains = DraftLM(BranchLM()).begin([session], BranchLM(), StubCache([]))
     (first,), (second,) = chains.draft([0], [WIDE]), chains.draft([0], [WIDE])
     assert first.tokens == second.tokens
 

@@ -13,6 +13,7 @@ from stubs import (
     DistLM,
     ScriptLM,
     Spy,
+    StubCache,
     StubLM,
     Watched,
     decode,
@@ -25,14 +26,21 @@ from stubs import (
 )
 from torch import Tensor
 
-from specdecode.drafters.lm import Chains, DraftLM
+from specdecode.drafters.lm import DraftLM
+from specdecode.drafters.model_drafting import ModelDrafting
 from specdecode.engine import Generation
 from specdecode.models.hf import HFModel
 from specdecode.sampling import Sampling
+from specdecode.session import Session
 from specdecode.types import EMPTY, Budget, Draft, Scores, Verdict
 from specdecode.verify import make_rule
 
 WIDE = Budget(depth=64)
+
+
+def at_work(drafter: DraftLM, sessions: list[Session], vocab: int) -> ModelDrafting:
+    """For a target of so many ids."""
+    return drafter.begin(sessions, ScriptLM([0], vocab=vocab), StubCache([]))
 
 
 # --- its draft length -------------------------------------------------------------------------------------------------
@@ -56,7 +64,7 @@ def test_no_draft_reaches_past_the_end(n: int) -> None:
 
 def test_the_node_budget_is_kept() -> None:
     session = make_session(ScriptLM([]), [1])
-    (draft,) = Chains(DraftLM(ScriptLM([1, 2, 3])), [session], 97).draft([0], [Budget(depth=9, nodes=2)])
+    (draft,) = at_work(DraftLM(ScriptLM([1, 2, 3])), [session], 97).draft([0], [Budget(depth=9, nodes=2)])
     assert draft.tokens == (1, 2)
 
 
@@ -94,10 +102,25 @@ def test_the_schedule_is_each_sessions_own() -> None:
 
 def test_an_empty_draft_says_nothing_about_the_schedule() -> None:
     session = make_session(ScriptLM([]), [1], max_new_tokens=9)
-    chains = Chains(DraftLM(ScriptLM([1, 2, 3, 4, 5]), k=3, schedule="assisted"), [session], 97)
+    chains = at_work(DraftLM(ScriptLM([1, 2, 3, 4, 5]), k=3, schedule="assisted"), [session], 97)
     chains.observe(0, EMPTY, Verdict((1,), (), 0), Scores(torch.empty(1, 97)))
     session.tokens.append(1)
     assert len(chains.draft([0], [WIDE])[0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("depth", "then"), [(0, 3), (64, 2)], ids=["what others drafted", "what it drafted beside them"]
+)
+def test_what_other_sources_had_accepted_is_not_its_own(depth: int, then: int) -> None:
+    """Behind its own nodes, if any, stand those that another source had accepted."""
+    session = make_session(ScriptLM([]), [1], max_new_tokens=20)
+    chains = at_work(DraftLM(ScriptLM([9] * 20), k=3, schedule="assisted"), [session], 97)
+    (own,) = chains.draft([0], [Budget(depth)])
+    n = len(own)
+    draft = Draft((*own.tokens, 1, 2), (*own.parents, -1, n))
+    chains.observe(0, draft, Verdict((1, 2, 3), (n, n + 1), 2), Scores(torch.empty(n + 3, 97)))
+    session.tokens += [1, 2, 3]
+    assert len(chains.draft([0], [WIDE])[0]) == then
 
 
 def test_drafting_stops_before_a_token_it_is_not_sure_of() -> None:
@@ -119,7 +142,7 @@ def test_an_unsure_draft_is_cut_by_its_law_and_not_by_its_token() -> None:
     drawn = [0, 0, 0]
     for seed in range(300):
         session = make_session(DistLM(p), [0], Sampling(temperature=1, seed=seed), rule="rejection")
-        (draft,) = Chains(DraftLM(DistLM(p), k=1, confidence=0.5), [session], 3).draft([0], [WIDE])
+        (draft,) = at_work(DraftLM(DistLM(p), k=1, confidence=0.5), [session], 3).draft([0], [WIDE])
         drawn[draft.tokens[0]] += 1
     assert sum(drawn) == 300
     assert abs(drawn[0] / 300 - 0.6) < 4.5 * math.sqrt(0.24 / 300)
@@ -132,7 +155,7 @@ def test_a_batch_drafts_in_one_pass_a_depth() -> None:
     """Rows with a smaller budget drop out; none runs a pass of its own."""
     drafter = BranchLM()
     sessions = [make_session(BranchLM(), prompt) for prompt in ([1, 2, 3], [4], [0, 0])]
-    drafts = Chains(DraftLM(drafter, k=4), sessions, 5).draft([0, 1, 2], [Budget(4), Budget(0), Budget(2)])
+    drafts = at_work(DraftLM(drafter, k=4), sessions, 5).draft([0, 1, 2], [Budget(4), Budget(0), Budget(2)])
     assert [len(draft) for draft in drafts] == [4, 0, 2]
     assert [p.rows for p in drafter.passes] == [(0, 2), (0, 2), (0,), (0,)]
 
@@ -203,7 +226,7 @@ def test_what_is_no_longer_drafted_for_frees_its_memory() -> None:
     """Fault 104: a row of the draft model's cache goes with its session, or once it cannot be read on."""
     drafter = ScriptLM(range(10, 60), context=16)
     sessions = [make_session(ScriptLM([]), [1] * 14), make_session(ScriptLM([]), [1] * 3)]
-    chains = Chains(DraftLM(drafter), sessions, 97)
+    chains = at_work(DraftLM(drafter), sessions, 97)
     sessions[0].tokens += [10, 11]
     assert [len(draft) for draft in chains.draft([0, 1], [WIDE, WIDE])] == [0, 5]
     assert [row.released for row in drafter.caches[0].rows] == [True, False]

@@ -35,6 +35,13 @@ class TestMerge:
         assert [list(places) for places in union.places] == [[], [0, 1]]
         assert merge([EMPTY, EMPTY]).draft is EMPTY
 
+    def test_only_the_last_sources_states_are_sure_to_stand(self) -> None:
+        """Another that was asked later may have run the target's layers over them, even if it drafts nothing."""
+        resumable = Draft((1, 2), (-1, 0), hidden=torch.zeros(3, 4), entry=2)
+        assert merge([EMPTY, resumable]).draft is resumable
+        union = merge([resumable, EMPTY])
+        assert (union.draft.tokens, union.draft.hidden, union.draft.entry) == ((1, 2), None, 0)
+
     def test_what_two_agree_on_stands_once(self) -> None:
         union = merge([Draft.chain([1, 2, 3]), Draft.chain([1, 2, 4]), Draft((1, 5), (-1, -1))])
         assert union.draft.tokens == (1, 2, 3, 4, 5)
@@ -190,6 +197,20 @@ def test_a_model_that_cannot_score_trees_takes_one_source_only() -> None:
     with pytest.raises(Incompatible, match="single source"):
         decode(Chains(SCRIPT), Merged((Ngram(), fix([1]).drafter)), [1], n=3)
     assert decode(Chains(SCRIPT), Merged((Ngram(),)), [1, 5, 6], n=9)[0].new_tokens == SCRIPT[:9]
+
+
+@pytest.mark.parametrize("inner", ["merged", "auto"])
+@pytest.mark.parametrize("rule", ["rejection", "kseq", "traversal"])
+def test_a_united_draft_that_another_leaves_out_is_told_so(inner: str, rule: str) -> None:
+    """Draws with replacement come first, so that those without, and what is united with them, are left out."""
+    lm = ScriptLM(SCRIPT)
+    first = drawn_tree(lm.law, (3,), replacement=True).drafter
+    options: dict[str, Any] = {"curve": lambda rows, context: 1.0, "clock": lambda: 0.0} if inner == "auto" else {}
+    second = make_drafter(inner, sources=(DraftLM(lm, k=4), fix([3, 4]).drafter), **options)
+    watched = Watched(Merged((first, second)))
+    (session,) = decode(lm, watched, [1, 2], n=12, rule=rule, sampling=Sampling(temperature=1.0, seed=1))
+    assert len(session.new_tokens) == 12
+    assert all(turn.draft.replacement for turn in watched.seen[:-1])
 
 
 def test_laws_of_a_merged_tree_are_those_it_was_drawn_from() -> None:

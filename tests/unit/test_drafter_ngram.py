@@ -1,4 +1,4 @@
-"""Prompt lookup: the index finds what a brute-force search finds, at a bounded cost, and drafts follow from it."""
+"""Prompt lookup: what is drafted, and what the rows of a batch and one request after another owe each other."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from stubs import BranchLM, ScriptLM, Watched, decode, make_session, oracle, plain
 
-from specdecode.drafters.ngram import Lookup, Ngram, SuffixIndex
+from specdecode.drafters.ngram import Lookup, Ngram
 from specdecode.types import Budget
 
 WIDE = Budget(depth=64)
-
-
-def brute_force(tokens: Sequence[int], depth: int) -> tuple[int, int]:
-    """(length, end) of the longest earlier match, at most `depth` long, the latest of equal ones."""
-    best = (0, -1)
-    for end in range(len(tokens) - 1):
-        limit = min(depth, end + 1)
-        length = next((i for i in range(limit) if tokens[end - i] != tokens[-1 - i]), limit)
-        if length and length >= best[0]:
-            best = (length, end)
-    return best
 
 
 def lookup(tokens: Sequence[int], budget: Budget = WIDE, options: Ngram | None = None) -> list[int]:
@@ -33,108 +20,6 @@ def lookup(tokens: Sequence[int], budget: Budget = WIDE, options: Ngram | None =
     (draft,) = Lookup(options or Ngram(), [session]).draft([0], [budget])
     assert draft.q is None, "a copied token is a point mass"
     return list(draft.tokens)
-
-
-# --- the index --------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, 2), max_size=60), st.integers(1, 9), st.integers(1, 5))
-def test_the_index_finds_what_brute_force_finds(tokens: list[int], depth: int, step: int) -> None:
-    """Whatever the text, the depth, and how many tokens come at once."""
-    grown: list[int] = []
-    index = SuffixIndex(grown, depth)
-    for start in range(0, len(tokens), step):
-        grown += tokens[start : start + step]
-        assert index.longest() == brute_force(grown, depth)
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(0, 40), st.data())
-def test_the_index_is_exact_on_repeated_text(block: list[int], extra: int, data: st.DataObject) -> None:
-    """Long repeats with errors in them, where most stretches are told apart late."""
-    tokens = (block * 12)[: 3 * len(block) + extra]
-    for at in data.draw(st.lists(st.integers(0, len(tokens) - 1), max_size=3)):
-        tokens[at] = 5
-    index = SuffixIndex(tokens, 16)
-    assert index.longest() == brute_force(tokens, 16)
-    tokens += block
-    assert index.longest() == brute_force(tokens, 16)
-
-
-class Counted(list[int]):
-    """A list that counts how often it is read."""
-
-    reads = 0
-
-    def __getitem__(self, key):
-        self.reads += 1
-        return super().__getitem__(key)
-
-
-def size(index: SuffixIndex) -> int:
-    """Nodes of the trie."""
-    waiting, count = [index._root], 0
-    while waiting:
-        node = waiting.pop()
-        waiting += node.longer.values()
-        count += 1
-    return count
-
-
-def english_like(length: int) -> list[int]:
-    """Zipf-distributed phrases over a large vocabulary: much repetition at every scale."""
-    rng = random.Random(0)
-    phrases = [[int(rng.paretovariate(0.7)) % 5000 for _ in range(rng.randint(1, 12))] for _ in range(3000)]
-    out: list[int] = []
-    while len(out) < length:
-        out += phrases[int(rng.paretovariate(0.6)) % len(phrases)]
-    return out[:length]
-
-
-@pytest.mark.parametrize("text", ["english", "one token", "noise", "a document twice"])
-def test_a_step_costs_the_same_at_100k_tokens_of_context(text: str) -> None:
-    """Fault 101: drafting must not grow with the context. Work is counted, not timed."""
-    rng = random.Random(1)
-    noise = [rng.randrange(50_000) for _ in range(100_000)]
-    tokens = Counted(
-        {
-            "english": english_like(100_000),
-            "one token": [7] * 100_000,
-            "noise": noise,
-            "a document twice": noise[:50_000] * 2,
-        }[text]
-    )
-    index = SuffixIndex(tokens, depth=16)
-    index.longest()
-    assert tokens.reads <= 4 * 16 * 100_000
-    for token in noise[:200]:
-        tokens.append(token)
-        tokens.reads = 0
-        index.longest()
-        assert tokens.reads <= 4 * 16
-        index.longest()
-        assert tokens.reads <= 4 * 16, "nothing new, nothing read"
-
-
-@pytest.mark.parametrize("text", ["english", "noise twice"])
-def test_the_index_stays_small(text: str) -> None:
-    """Fault 104: its memory is bounded by the session's tokens; in practice by a few nodes each."""
-    rng = random.Random(1)
-    noise = [rng.randrange(50_000) for _ in range(10_000)]
-    tokens = english_like(20_000) if text == "english" else noise * 2
-    index = SuffixIndex(tokens, depth=16)
-    index.longest()
-    assert size(index) <= 4 * len(tokens)
-
-
-def test_the_worst_text_keeps_the_documented_bound() -> None:
-    """Fault 104: at most `depth` nodes a token, whatever the text."""
-    tokens = [random.Random(2).randrange(2) for _ in range(20_000)]
-    index = SuffixIndex(tokens, depth=16)
-    index.longest()
-    assert size(index) <= 16 * len(tokens)
-
-
-# --- drafts -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_longest_match_wins_and_of_equal_ones_the_latest() -> None:
@@ -252,10 +137,10 @@ def test_the_rows_of_a_batch_know_nothing_of_each_other() -> None:
             assert (drafts, session.new_tokens) == alone[tuple(prompt)]
 
 
-def test_an_ended_session_frees_its_index() -> None:
+def test_an_ended_session_frees_its_automaton() -> None:
     """Fault 104: nothing of a session outlives it."""
     lookup = Lookup(Ngram(), [make_session(ScriptLM([]), [1, 2, 3]), make_session(ScriptLM([]), [4, 5])])
     lookup.draft([0, 1], [WIDE, WIDE])
     lookup.release(0)
-    assert list(lookup._indices) == [1]
+    assert list(lookup._automata) == [1]
     lookup.draft([1], [WIDE])

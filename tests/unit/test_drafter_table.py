@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from stubs import ScriptLM, Watched, decode
 
+from specdecode.datastore import Store
 from specdecode.drafters import DRAFTERS, Drafter, make_drafter
 from specdecode.drafters.lm import DraftLM
 from specdecode.drafters.ngram import Ngram
@@ -19,7 +20,11 @@ SCRIPT = [5, 6, 7, 5, 6, 7, 5, 6, 8, 1, 2, 3, 1, 2, 3, 1]
 
 def needs(name: str) -> dict[str, Any]:
     """The options that a drafter cannot do without."""
-    return {"lm": {"lm": ScriptLM(SCRIPT)}, "merged": {"sources": (Ngram(), Ngram(min_match=1))}}.get(name, {})
+    return {
+        "lm": {"lm": ScriptLM(SCRIPT)},
+        "merged": {"sources": (Ngram(), Ngram(min_match=1))},
+        "rest": {"store": Store.of([SCRIPT])},
+    }.get(name, {})
 
 
 def make(name: str, **options: Any) -> Drafter:
@@ -43,9 +48,7 @@ def test_options_are_frozen(name: str) -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        BadOption, match=r"drafter 'suffx' does not exist; choose one of: null, ngram, lm, merged, auto"
-    ):
+    with pytest.raises(BadOption, match=r"drafter 'suffx' does not exist; choose one of: null, ngram, .*auto"):
         make_drafter("suffx")
 
 
@@ -57,7 +60,7 @@ def test_unknown_options_are_refused_with_the_known_ones() -> None:
 
 
 def test_a_missing_option_is_named() -> None:
-    with pytest.raises(BadOption, match=r"'lm' needs the option 'lm'; its options are: lm, k, schedule, confidence"):
+    with pytest.raises(BadOption, match=r"'lm' needs the option 'lm'; its options are: lm, k, tree, schedule"):
         make_drafter("lm", k=3)
 
 
@@ -72,7 +75,7 @@ def test_numpys_whole_numbers_are_counts() -> None:
     assert make("ngram", k=np.int64(3), min_match=np.int32(1)) == Ngram(k=3, min_match=1)
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.0, True, "4", None])
+@pytest.mark.parametrize("bad", [0, -1, 2.0, True, "4"])
 @pytest.mark.parametrize(
     ("name", "option"), [("ngram", "k"), ("ngram", "min_match"), ("ngram", "max_match"), ("lm", "k")]
 )
@@ -108,4 +111,4 @@ def test_k_reaches_the_drafter(name: str, k: int) -> None:
     for drafter in (watched, default):
         decode(ScriptLM([7, 8, 9] * 20), drafter, [7, 8, 9, 7, 8, 9], n=40)
     assert max(len(turn.draft) for turn in watched.seen) == k
-    assert max(len(turn.draft) for turn in default.seen) == type(make(name)).k
+    assert max(len(turn.draft) for turn in default.seen) == make(name).k

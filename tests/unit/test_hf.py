@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from stubs import primed, tiny
+from stubs import TINY, primed, tiny
 
 from specdecode.models import stack
 from specdecode.models.attention import register
 from specdecode.models.hf import HFModel
 from specdecode.models.lm import CHUNK
 from specdecode.tree import path_to
-from specdecode.types import Prompt, Row
+from specdecode.types import Prompt, Row, Sublayers
 
 # Gemma 2 caps its attention scores, which upstream offers in eager attention only.
 BACKENDS = {"gemma2": ("eager",)}
@@ -150,6 +150,44 @@ def test_a_subset_of_layers_equals_a_model_made_of_them() -> None:
     lm = HFModel(model)
     logits = lm.score(primed(lm, prompt.ids), [Row(0, (prompt.ids[-1], 5), (-1, 0))], layers=(0, 3))[0].logits
     assert (logits[1] - fresh(small, [*prompt.ids, 5])).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_that_is_left_out_adds_nothing(kind: str) -> None:
+    """As if the last projection of the part were zero."""
+    model, changed = tiny(kind), tiny(kind)
+    (prompt,) = prompts(6)
+    last = {"self_attn": "o_proj", "mlp": "down_proj"} if kind != "gpt2" else {"attn": "c_proj", "mlp": "c_proj"}
+    layers = changed.get_submodule("transformer.h" if kind == "gpt2" else "model.layers")
+    names = list(last)
+    for index, name in ((0, names[0]), (1, names[1])):
+        for parameter in getattr(getattr(layers[index], name), last[name]).parameters():
+            torch.nn.init.zeros_(parameter)
+    n = len(layers)
+    some = Sublayers(attention=tuple(range(1, n)), feed_forward=tuple(i for i in range(n) if i != 1))
+    lm = HFModel(model)
+    assert lm.capabilities.sublayers
+    logits = lm.score(lm.open([prompt]), [Row.chain(0, prompt.ids)], layers=some)[0].logits
+    assert (logits[-1] - fresh(changed, [*prompt.ids])).abs().max() < TOLERANCE
+    assert (logits[-1] - fresh(model, [*prompt.ids])).abs().max() > 10 * TOLERANCE
+
+
+SMALL = {**TINY["qwen2"], "num_hidden_layers": 4}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+STACKS: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "qwen3": ({}, True, True),
+    "falcon": ({"alibi": False}, False, False),  # its loop wants what only its own layers return
+    "qwen2_moe": ({**MOE, "mlp_only_layers": [0]}, True, False),  # the first layer is like others, the second is not
+    "gpt_oss": ({"num_local_experts": 4, "head_dim": 8}, True, False),  # its feed-forward part returns two things
+}
+
+
+@pytest.mark.parametrize("kind", STACKS)
+def test_only_what_a_stack_was_seen_to_do_is_offered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, layers, parts = STACKS[kind]
+    monkeypatch.setitem(TINY, kind, SMALL)
+    can = HFModel(tiny(kind, **changes)).capabilities
+    assert (can.layers, can.taps, can.sublayers) == (layers, layers, parts)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -85,7 +85,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("options", REFUSED, ids=str)
+@pytest.mark.parametrize("options", REFUSED, ids=lambda options: str(options).partition(" at 0x")[0])
 def test_a_value_out_of_range_is_refused_in_one_line_that_names_it(options: dict) -> None:
     (name,) = options
     with pytest.raises(BadOption) as caught:

@@ -47,7 +47,7 @@ def test_scanner_finds_the_completing_token_in_steps_of_any_size(
 ) -> None:
     """Faults 41, 44: early in a long run, and across the border of two steps."""
     decoder = FALLBACK if bytes_fall_back else DECODER
-    tokens = texts.encode(decoder._tokenizer, text)
+    tokens = texts.encode(decoder.tokenizer, text)
     wanted, scanner, seen, step = first_complete(decoder, tokens, stops), StopStrings(decoder, stops), 0, 0
     while seen < len(tokens):
         seen, step = seen + sizes[step % len(sizes)], step + 1

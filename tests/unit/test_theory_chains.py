@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from theory_helpers import UNIT
 
 from specdecode import theory
+from specdecode.errors import BadOption
 
 
 @pytest.mark.parametrize(
@@ -158,3 +159,27 @@ def test_measured_verify_cost():
 def test_operations_of_the_drafter_count():
     assert theory.operations_factor(Frac(1, 2), 1, Frac(1, 10)) == Frac(21, 10) / Frac(3, 2)
     assert theory.operations_factor(1, 5) == 1
+
+
+def test_pipelined_guesses_trade_compute_for_latency():
+    """Simulated layer by layer: positions start when guessed rightly below, or when the one before is done."""
+    layers, exit, match, k = 12, 9, Frac(2, 3), 3
+    finished, work, right = Frac(0), 0, [True, True, False] * 40
+    for guessed in right:
+        begun = finished - (layers - exit) if guessed else finished
+        work += layers + (layers - exit) * (k - guessed)
+        finished = begun + layers
+    latency, compute = theory.pipelined(match, Frac(exit, layers), k)
+    assert latency == finished / (layers * len(right))
+    assert compute == Frac(work, layers * len(right))
+
+
+@pytest.mark.parametrize(("match", "exit", "k"), [(1.1, 0.5, 1), (0.5, 0.4, 1), (0.5, 1.1, 1), (0.5, 0.5, 0)])
+def test_pipelined_arguments_out_of_range_are_refused(match, exit, k):
+    with pytest.raises(BadOption):
+        theory.pipelined(match, exit, k)
+
+
+def test_no_overlap_is_plain_decoding():
+    assert theory.pipelined(0.7, 1, 3) == (1, 1)
+    assert theory.pipelined(0, 0.5, 2) == (1, 2)

@@ -3,6 +3,7 @@
     plain                       our loop without drafts: what every other arm is compared with
     NAME                        a drafter of DRAFTERS
     NAME:option=value,...       with options of its own, and `rule`, `dtype` and `runtime`, which every drafter takes
+    NAME:rule=lenient,rule.lenience=0.3     with options of its rule
     auto:sources=ngram+lm       with drafters as an option; lm is made of the draft model
     upstream:dtype=bfloat16     a peer of PEERS with an option of its own; `upstream:bfloat16` says the same
 

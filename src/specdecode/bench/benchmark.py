@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import WriteError
-from .records import RECORDS, write_whole
+from ..files import write_whole
+from .records import RECORDS
 from .report import page
 from .runner import Plan, Watch, measure
 from .summary import results

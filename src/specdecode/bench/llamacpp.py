@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 from ..errors import BadOption, Incompatible, SpecError, shown
+from ..files import whole
 from ..models import embedded
 from ..models.gguf import cache_dir
 from .arms import Models, Source
@@ -133,11 +133,6 @@ def quantised(path: Path, quantisation: str, process: Process) -> Path:
             digest.update(block)
     target = cache_dir() / f"{path.stem}-{digest.hexdigest()[:16]}.{quantisation}.gguf"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
+        with whole(target) as partial:
             process.ask(do="quantise", path=str(path), target=str(partial), quantisation=quantisation)
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
     return target

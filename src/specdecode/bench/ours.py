@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from .. import costs
 from ..drafters import DRAFTERS, Drafter, make_drafter
+from ..drafters.auto import Auto
 from ..engine import Generation
 from ..errors import BadOption
 from ..metrics import Metrics
@@ -20,11 +22,13 @@ from ..text.load import draft_model
 from ..text.model import Model
 from ..text.request import Limits, Request, open_session
 from ..types import Prompt, Row
+from ..verify import Verifier, make_rule
 from .arms import Models, Source
 from .records import Timing
 
 SMALL = "lm"  # the drafter that is made of the draft model
 OF_THE_MODEL = ("dtype", "runtime")
+BY_TEXT = (None, "store")  # what drafters need that a text can give
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Ours:
     drafter: str
     options: Mapping[str, Any]
     sources: tuple[str, ...]
-    rule: str | None
+    rule: Verifier | None
     changes: Mapping[str, Any]
 
     @classmethod
@@ -44,14 +48,20 @@ class Ours:
         own = dict(options)
         changes = {name: own.pop(name) for name in OF_THE_MODEL if name in own}
         check_runtime(changes.get("runtime"), as_dtype(changes.get("dtype")))
-        rule = own.pop("rule", None)
-        Request(rule=rule).make_rule(Sampling())
+        rule = _rule({name: own.pop(name) for name in options if name.partition(".")[0] == "rule"})
         sources = tuple(str(own.pop("sources")).split("+")) if "sources" in own else ()
+        if sources and drafter == SMALL:
+            raise BadOption(f"arm {drafter} has no sources; leave them out, or ask for auto:sources=NAME+NAME")
         needs = DRAFTERS[drafter].needs
-        if needs in own or needs not in (None, DRAFTERS[SMALL].needs):
+        if needs not in BY_TEXT and (needs in own or needs != DRAFTERS[SMALL].needs):
             raise BadOption(f"arm {drafter}: {needs} cannot be given by name; auto:sources=NAME+NAME unites drafters")
         recipe = cls(drafter, own, sources, rule, changes)
-        recipe.make(lambda **own: make_drafter(SMALL, lm=None, **own))  # refuses what does not exist
+        try:
+            recipe.make(lambda **own: make_drafter(SMALL, lm=None, **own))  # refuses what does not exist
+        except BadOption as error:
+            if rule is None:
+                raise
+            raise BadOption(f"{error} (and those of rule {rule.name!r} are given as rule.NAME=value)") from error
         return recipe
 
     def check(self, source: Source) -> None:
@@ -61,6 +71,8 @@ class Ours:
     def open(self, models: Models) -> Engine:
         target = models.target(**self.changes)
         drafter = self.make(lambda **own: draft_model(models.draft(**self.changes), target, **own))
+        for lm in drafter.models(target.lm) if isinstance(drafter, Auto) else ():
+            costs.of(lm)  # measured now, if ever, and not in the first answer that is timed
         return Engine(target, drafter, self.rule)
 
     def make(self, small: Callable[..., Drafter]) -> Drafter:
@@ -74,9 +86,10 @@ class Ours:
 class Engine:
     """The arm at work: the engine's own steps, without turning ids into text, which the peers do not do either."""
 
-    def __init__(self, model: Model, drafter: Drafter, rule: str | None) -> None:
+    def __init__(self, model: Model, drafter: Drafter, rule: Verifier | None) -> None:
         self._model, self._drafter, self._rule = model, drafter, rule
         self._decoder = Decoder(model.tokenizer)
+        model.check_drafter(drafter)
         self.about = model.lm.signature or model.name
 
     def run(self, ids: Sequence[int], max_new_tokens: int) -> Timing:
@@ -98,6 +111,15 @@ class Engine:
             drafted=metrics.drafted,
             accepted=metrics.accepted,
         )
+
+
+def _rule(options: dict[str, Any]) -> Verifier | None:
+    """The rule of `rule=NAME,rule.option=value`; None where none is named."""
+    name = options.pop("rule", None)
+    own = {option.removeprefix("rule."): value for option, value in options.items()}
+    if name is None and own:
+        raise BadOption(f"rule.{next(iter(own))} is an option of a rule, and none is named; give rule=NAME too")
+    return None if name is None else make_rule(name, **own)
 
 
 def gap(lm: LM, ids: Sequence[int], plain: int, token: int) -> float:

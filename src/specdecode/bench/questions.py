@@ -16,6 +16,7 @@ from ..text.chat import check_text
 
 TASKS = ("conversation", "translation", "summarization", "qa", "math_reasoning", "rag")  # Spec-Bench's six
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}  # conversations
+OVERALL = "overall"  # what reports call all tasks together
 OURS = Path(__file__).with_name("prompts.jsonl")
 
 
@@ -35,7 +36,7 @@ def read_questions(path: Path | str = OURS) -> tuple[Question, ...]:
 
     Raises BadInput for a file that cannot be read, naming the line."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other line ends as they are
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no path
         reason = getattr(error, "strerror", None) or error
         raise BadInput(
@@ -78,7 +79,7 @@ def select(
 def _parse(line: str, where: str) -> Question:
     try:
         entry: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{where} is no JSON ({error}); give one question a line") from error
     fields = entry if isinstance(entry, dict) else {}
     key, category, turns = (fields.get(name) for name in ("question_id", "category", "turns"))
@@ -86,6 +87,11 @@ def _parse(line: str, where: str) -> Question:
         raise BadInput(f"{where}: a question needs a question_id and a category, found {shown(entry)}")
     if not (isinstance(turns, list) and turns and all(isinstance(turn, str) and turn.strip() for turn in turns)):
         raise BadInput(f"{where}: turns must be a list of texts that are not empty, found {shown(turns)}")
+    if category == OVERALL:
+        raise BadInput(f"{where}: the category {OVERALL!r} means all tasks together; give another")
     for turn in turns:
-        check_text(turn)
+        try:
+            check_text(turn)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from error
     return Question(str(key), "conversation" if category in MT_BENCH else category, tuple(turns))

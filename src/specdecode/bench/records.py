@@ -19,6 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import BadInput, BadOption, WriteError, shown
+from ..files import write_whole
 
 SETTINGS, RECORDS, LOCK = "run.json", "records.jsonl", ".lock"
 
@@ -105,7 +106,7 @@ class Journal:
     open no other process may write there.
 
     settings: what the run depends on, ready for JSON. Raises BadOption for a folder that holds a run of other settings,
-    that is being written to, or that cannot be."""
+    WriteError for one that is being written to or cannot be, and BadInput where its files are damaged."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -122,11 +123,11 @@ class Journal:
                 self._file = stack.enter_context((folder / RECORDS).open("ab", buffering=0))
                 self._open = stack.pop_all()
         except Timeout as error:
-            raise BadOption(
+            raise WriteError(
                 f"another benchmark is writing to {folder}; wait for it, or choose another folder"
             ) from error
         except OSError as error:
-            raise BadOption(f"{folder} cannot be written to ({error.strerror}); choose another folder") from error
+            raise WriteError(f"{folder} cannot be written to ({error.strerror}); choose another folder") from error
 
     def __enter__(self) -> Journal:
         return self
@@ -169,9 +170,9 @@ class Journal:
             write_whole(path, json.dumps(settings, indent=1))
             return
         try:
-            there = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise BadOption(f"{path} is damaged; choose another folder, or remove this one") from error
+            there = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BadInput(f"{path} is damaged; choose another folder, or remove this one") from error
         for name in sorted({*there, *settings}):
             if there.get(name) != settings.get(name):
                 raise BadOption(
@@ -190,28 +191,21 @@ class Journal:
         for number, line in enumerate(content[:whole].splitlines(), 1):
             try:
                 self._take(_parse(json.loads(line)))
-            except (ValueError, TypeError, LookupError) as error:
+            except (ValueError, TypeError, LookupError, RecursionError) as error:
                 raise BadInput(
                     f"{path}, line {number} is damaged; choose another folder, or remove the line"
                 ) from error
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _parse(entry: dict[str, Any]) -> Record:
+def _parse(line: Any) -> Record:
+    entry = dict(line)
     kind = KINDS[entry.pop("kind")]
     if "place" in entry:
         entry["place"] = Place(**entry["place"])
     if "timing" in entry:
         timing = entry["timing"]
         entry["timing"] = Timing(**{**timing, "tokens": tuple(timing["tokens"]), "steps": tuple(timing["steps"])})
+        if min(timing["steps"]) < 1 or not 0 <= timing["first_s"] <= timing["total_s"]:
+            raise ValueError("steps that emit nothing, or times that run backwards")
     record: Record = kind(**entry)
     return record

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import charts
 from .arms import PLAIN
-from .summary import OVERALL
+from .questions import OVERALL
 
 OVERVIEW = ("arm", "tokens/s", "over plain", "quartiles", "with prefill", "first s", "tokens/step", "differ", "gap")
 MOST_DIVERGENCES = 100  # rows of the page; the JSON document has all

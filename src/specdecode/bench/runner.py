@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadOption, check_count
+from ..errors import BadInput, BadOption, check_count
 from ..models.embedded import NAME
 from ..text.detokenize import Decoder
 from ..text.model import Model
@@ -21,7 +21,7 @@ from .arms import DEFAULT_ARMS, PLAIN, Arm, Models, Recipe, Source, parse
 from .machine import machine
 from .ours import gap
 from .questions import Question, read_questions, select
-from .records import About, Answer, Divergence, Journal, LeftOut, Place
+from .records import RECORDS, About, Answer, Divergence, Journal, LeftOut, Place
 
 Watch = Callable[[int, int, str], None]  # (answers done, answers in all, what is being done)
 
@@ -92,12 +92,26 @@ class Plan:
 def measure(plan: Plan, folder: Path, watch: Watch = lambda done, total, what: None) -> Journal:
     """Answer every prompt with every arm that has not answered it yet, and return the closed journal of all answers.
 
-    Nothing is loaded where nothing is left to do. Raises BadOption for a folder of another run."""
+    Nothing is loaded where nothing is left to do. Raises BadOption for a folder of another run, and BadInput for one
+    that holds records of others as well."""
     with Journal(folder, plan.settings()) as journal:
+        _check_ours(plan, journal)
         if not plan.is_finished(journal):
             with Models(plan.source) as models:
                 _Run(plan, journal, watch, models).go()
     return journal
+
+
+def _check_ours(plan: Plan, journal: Journal) -> None:
+    """Whether all that is kept was asked by this plan."""
+    places = {place for _, place in plan.prompts()}
+    turns = {(place.question, place.turn) for place in places}
+    told = (*journal.answers, *journal.divergences)
+    foreign = [f"arm {arm}" for arm in (*journal.about, *(arm for arm, _ in told)) if arm not in plan.arms]
+    foreign += [f"question {place.question}" for _, place in told if place not in places]
+    foreign += [f"question {question}" for question, turn in journal.left_out if (question, turn) not in turns]
+    if foreign:
+        raise BadInput(f"{journal.folder / RECORDS} holds what was never asked ({foreign[0]}); choose another folder")
 
 
 class _Run:

@@ -10,10 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from .figures import DEFINITIONS, compare, describe
-from .questions import Question
+from .questions import OVERALL, Question
 from .records import Answer, Journal
-
-OVERALL = "overall"
 
 
 def results(settings: Mapping[str, Any], questions: Sequence[Question], journal: Journal) -> dict[str, Any]:

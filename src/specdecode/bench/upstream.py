@@ -27,7 +27,7 @@ class Upstream:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        as_dtype(self.dtype)
+        _check_dtype(self.dtype)
 
     def check(self, source: Source) -> None:
         pass
@@ -45,7 +45,7 @@ class Lookup:
     max_ngram: int = 3
 
     def __post_init__(self) -> None:
-        as_dtype(self.dtype)
+        _check_dtype(self.dtype)
         check_count("arm upstream-lookup: num_tokens", self.num_tokens, 1)
         check_count("arm upstream-lookup: max_ngram", self.max_ngram, 1)
 
@@ -65,7 +65,7 @@ class Assistant:
     num_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        as_dtype(self.dtype)
+        _check_dtype(self.dtype)
         if self.num_tokens is not None:
             check_count("arm upstream-assistant: num_tokens", self.num_tokens, 1)
 
@@ -79,6 +79,12 @@ class Assistant:
         if self.num_tokens is not None:
             assistant.generation_config.num_assistant_tokens = self.num_tokens
         return Generate(models.upstream(dtype), {}, assistant)
+
+
+def _check_dtype(dtype: str) -> None:
+    """Raises BadOption for one that transformers does not store weights in."""
+    if as_dtype(dtype) == torch.int8:
+        raise BadOption("transformers has no weights of dtype int8; use float32, bfloat16, float16 or float64")
 
 
 class Generate:

@@ -64,8 +64,11 @@ def bench(asked: Bench) -> None:
 
     Greedy, batch 1, prompts one by one to every arm in turn. Every answer is compared with the plain arm's."""
     from ..bench.benchmark import REPORT, run
+    from ..errors import BadOption
     from . import show
 
+    if asked.out == "":
+        raise BadOption("--out is empty; give a folder, or leave it out")
     plan = _plan(asked)
     settings = plan.settings()
     folder = Path(asked.out or f"specdecode-bench-{_name(settings)}")
@@ -78,6 +81,8 @@ def bench(asked: Bench) -> None:
         show.document(results)
     else:
         _table(results)
+        if left_out := len(results["left_out"]):
+            show.note(f"{left_out} turns were left out: with the answer they exceed the model's context")
         show.note(f"report: {folder / REPORT}")
 
 

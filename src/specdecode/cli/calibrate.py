@@ -41,6 +41,7 @@ def calibrate(asked: Calibrate) -> None:
     """Measure what a pass costs on this machine, by rows and context, and what drafting does.
 
     The drafter auto decides by it. Without this command it measures a few points when it is first used."""
+    from ..errors import BadOption
     from . import show
     from .curves import draw
     from .resolve import Resolved
@@ -48,6 +49,8 @@ def calibrate(asked: Calibrate) -> None:
     given = asdict(asked)
     settings = {name: given.pop(name) for name in ("model", "dtype", "runtime", "device", "threads", "draft_model")}
     resolved = Resolved.of(Settings(**settings))
+    if asked.plot == "":
+        raise BadOption("--plot is empty; give a file, or leave it out")
     if asked.dry_run:
         show.document({**resolved.describe(), **given})
         return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import WriteError
+from ..files import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,12 +35,8 @@ def draw(path: Path, curve: Curve, floors: Floors | None, title: str) -> None:
 
 
 def _write(path: Path, figure: Figure) -> None:
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(partial, format="png")
-        os.replace(partial, path)
+        with whole(path) as partial:
+            figure.savefig(partial, format="png")
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise WriteError(f"cannot write {path} ({error.strerror}); give another place with --plot") from error

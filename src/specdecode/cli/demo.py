@@ -1,4 +1,4 @@
-"""`specdecode demo`: the same prompts, decoded plainly and with every drafter that needs nothing more."""
+"""`specdecode demo`: the same prompts, decoded plainly and with drafters that need nothing more."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ PROMPTS = {
         "for forty years, and not one ship was lost."
     ),
 }
+
+DRAFTERS = ("null", "ngram", "suffix", "auto")
 
 Told = tuple[list["Piece"], "Completion"]
 
@@ -52,10 +54,10 @@ def demo(
 
 
 def drafters_at_hand() -> list[Drafter]:
-    """Every drafter that needs no other model and no training, plain decoding first."""
-    from ..drafters import DRAFTERS, make_drafter
+    """Drafters that need no other model and no training, plain decoding first."""
+    from ..drafters import make_drafter
 
-    return [make_drafter(name) for name, method in DRAFTERS.items() if not (method.needs or method.needs_training)]
+    return [make_drafter(name) for name in DRAFTERS]
 
 
 def _tell(model: Model, text: str, drafter: Drafter, max_new_tokens: int) -> Told:

@@ -9,13 +9,14 @@ import io
 import sys
 from contextlib import suppress
 
-from ..errors import BadOption, SpecError
+from ..errors import BadOption, SpecError, WriteError
 
-INTERRUPTED = 130
+WRONG, INTERRUPTED = 2, 130
 
 
 def run() -> None:
-    """Exit codes: 0, 1 for what could not be done, 2 for a wrong command line, 130 when interrupted."""
+    """Exit codes: 0, 1 for what could not be done, 2 for a wrong command line (an option that does not exist, or that
+    cannot be honoured), 130 when interrupted."""
     try:
         _prepare_streams()
         from .app import app
@@ -28,7 +29,7 @@ def run() -> None:
             _end("interrupted", INTERRUPTED)
         raise
     except SpecError as error:
-        _end(f"error: {error}", 1)
+        _end(f"error: {error}", WRONG if isinstance(error, BadOption) else 1)
     except OSError as error:  # a full disk, most likely
         with suppress(OSError):
             sys.stdout.close()  # what it still holds would raise once more when Python ends
@@ -39,7 +40,7 @@ def _prepare_streams() -> None:
     """Characters that an encoding has not are escaped; bytes that are no text are left to whoever reads the prompt. A
     stream that was closed is None: nothing is read or noted there, but without an output there is nothing to do."""
     if sys.stdout is None:
-        raise BadOption("standard output is closed, so there is nowhere to answer to; leave it open")
+        raise WriteError("standard output is closed, so there is nowhere to answer to; leave it open")
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ import torch
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
 from ..drafters.auto import Auto
 from ..drafters.choosing import Decision
-from ..errors import BadOption
+from ..errors import BadOption, shown
+from ..grammar import Grammar
 from ..models.embedded import NAME
 from ..models.loading import as_device, as_dtype
+from ..models.pretrained import reason
 from ..models.runtime import check_runtime
 from ..registry import option_value
 from ..sampling import Sampling
@@ -36,6 +39,7 @@ class Resolved:
     settings: Settings
     sampling: Sampling
     limits: Limits
+    grammar: Grammar | None
     drafter: str
     options: dict[str, Any]
     rule: Verifier
@@ -51,11 +55,11 @@ class Resolved:
         options = _drafter_options(settings, drafter)
         dtype = as_dtype(settings.dtype)
         check_runtime(settings.runtime, dtype)
-        return cls(settings, sampling, _limits(settings), drafter, options, rule, dtype)
+        return cls(settings, sampling, _limits(settings), _grammar(settings), drafter, options, rule, dtype)
 
     def request(self) -> dict[str, Any]:
         """The options of Model.generate, but for the drafter."""
-        return {"rule": self.rule, "sampling": self.sampling, "limits": self.limits}
+        return {"rule": self.rule, "sampling": self.sampling, "limits": self.limits, "grammar": self.grammar}
 
     def describe(self) -> dict[str, Any]:
         """The resolved settings, ready for JSON."""
@@ -73,6 +77,7 @@ class Resolved:
             "drafter": {"name": self.drafter, "model": s.draft_model, "explained": s.explain, **self.options},
             "rule": {"name": self.rule.name, **_options_of(self.rule)},
             "sampling": sampling,
+            "grammar": None if self.grammar is None else asdict(self.grammar),
             "limits": asdict(self.limits),
         }
 
@@ -132,6 +137,28 @@ def _limits(s: Settings) -> Limits:
     return Limits(s.max_new_tokens, s.min_new_tokens, tuple(s.stop), tuple(s.stop_id), s.include_stop, s.ignore_eos)
 
 
+def _grammar(s: Settings) -> Grammar | None:
+    """The grammar that was asked for, read from its file where it is one."""
+    given = {"--json-schema": s.json_schema, "--regex": s.regex, "--grammar": s.grammar}
+    flags = [flag for flag, value in given.items() if value is not None]
+    if len(flags) > 1:
+        raise BadOption(f"{' and '.join(flags)} cannot both say what the answer looks like; give one of them")
+    if s.json_schema is not None:
+        inline = s.json_schema.lstrip().startswith("{")
+        return Grammar.json_schema(s.json_schema if inline else _read("--json-schema", s.json_schema))
+    if s.regex is not None:
+        return Grammar.regex(s.regex)
+    return None if s.grammar is None else Grammar.lark(_read("--grammar", s.grammar))
+
+
+def _read(flag: str, path: str) -> str:
+    """The text of a file. Raises BadOption where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no file name
+        raise BadOption(f"{flag} {shown(path)}: {reason(error)}; give a text file") from error
+
+
 def _drafter(s: Settings) -> str:
     """The drafter's name. A draft model is given to those that need one or may choose it, and to no other."""
     needy = [method.name for method in DRAFTERS.values() if method.needs == A_MODEL]
@@ -141,13 +168,15 @@ def _drafter(s: Settings) -> str:
     serves = [*needy, "auto"]
     if s.draft_model and name not in serves:
         raise BadOption(f"--draft-model serves {' or '.join(map(repr, serves))}, not {name!r}; leave one of them out")
+    if name == "forced" and (s.json_schema, s.regex, s.grammar) == (None, None, None):
+        raise BadOption(f"--drafter {name}: nothing is forced without --json-schema, --regex or --grammar; give one")
     if s.explain and name != "auto":
         raise BadOption(f"--explain tells what the drafter 'auto' decides, and {name!r} decides nothing; leave it out")
     return name
 
 
 def _drafter_options(s: Settings, name: str) -> dict[str, Any]:
-    needs = DRAFTERS[name].needs if name in DRAFTERS else None
+    needs = A_MODEL if name in DRAFTERS and DRAFTERS[name].needs == A_MODEL else None
     given = _pairs("--option", s.option, str)
     if needs in given:
         raise BadOption(f"--option {needs}=...: the drafter's model is named with --draft-model")

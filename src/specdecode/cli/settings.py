@@ -18,12 +18,13 @@ def flag(panel: str, text: str, *flags: str) -> Any:
     return typer.Option(*flags, help=text, rich_help_panel=panel, show_default=False)
 
 
-MODEL, DRAFTING, SAMPLING, LIMITS, OUTPUT = "Model", "Drafting", "Sampling", "Limits", "Output"
+MODEL, DRAFTING, SAMPLING, GRAMMAR = "Model", "Drafting", "Sampling", "Grammar"
+LIMITS, OUTPUT = "Limits", "Output"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Model, drafting, sampling and limits. Defaults are the library's own; None leaves a choice to it."""
+    """Model, drafting, sampling, grammar and limits. Defaults are the library's own; None leaves a choice to it."""
 
     model: Annotated[str | None, flag(MODEL, "Folder, hub id or .gguf file; the default model if absent.")] = None
     dtype: Annotated[str | None, flag(MODEL, "Of the weights: float32, bfloat16, float16 or int8.")] = None
@@ -58,6 +59,10 @@ class Settings:
     no_repeat_ngram: Annotated[int, flag(SAMPLING, "No n-gram of this size appears twice.")] = 0
     suppress: Annotated[list[int], flag(SAMPLING, "A token id that is never chosen.")] = field(default_factory=list)
     seed: Annotated[int | None, flag(SAMPLING, "The same seed gives the same text.")] = None
+
+    json_schema: Annotated[str | None, flag(GRAMMAR, "A JSON schema that the answer fits, or its file.")] = None
+    regex: Annotated[str | None, flag(GRAMMAR, "A regular expression that matches the whole answer.")] = None
+    grammar: Annotated[str | None, flag(GRAMMAR, "A file with a grammar of the answer, in Lark's form.")] = None
 
     max_new_tokens: Annotated[int, flag(LIMITS, "The most new tokens (128).")] = 128
     min_new_tokens: Annotated[int, flag(LIMITS, "No end token before this many.")] = 0

@@ -19,6 +19,7 @@ from ..drafters.auto import Auto
 from ..drafters.choosing import Decision
 from ..models.lm import LM
 from ..text.completion import Completion, Piece
+from ..verify import RULES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,9 +89,14 @@ def note(text: str, *, dim: bool = True) -> None:
 
 
 def document(content: Any) -> None:
-    """A JSON document on stdout, in ASCII whatever the encoding. Infinities, which JSON has not, become strings."""
+    """A JSON document on stdout."""
+    print(as_json(content), flush=True)
+
+
+def as_json(content: Any) -> str:
+    """In ASCII whatever the encoding. Infinities, which JSON has not, become strings."""
     plain = json.loads(json.dumps(content), parse_constant=str)
-    print(json.dumps(plain, indent=2, allow_nan=False), flush=True)
+    return json.dumps(plain, indent=2, allow_nan=False)
 
 
 def summary(done: Completion) -> list[str]:
@@ -103,12 +109,15 @@ def summary(done: Completion) -> list[str]:
         f"drafter {done.drafter}, rule {done.rule}{seed}; {figure(m.tokens_per_step, 2)} tokens per step",
     ]
     if m.drafted:
-        positions = " ".join(percent(share, 1) for share in m.per_position)
+        least = "1" if len(m.per_position) == 1 else "1, 2, ..."
+        shares = ", ".join(percent(share, 1) for share in m.per_position)
         lines.append(
-            f"accepted {m.accepted} of {m.drafted} drafted ({percent(m.accepted, m.drafted)}); by position: {positions}"
+            f"accepted {m.accepted} of {m.drafted} drafted tokens ({percent(m.accepted, m.drafted)}); steps that "
+            f"accepted at least {least} of them: {shares}"
         )
-    if m.nats:
-        lines.append(f"relaxed: {m.nats:.2f} nats spent, {figure(m.nats_per_token, 3)} a token")
+    if not RULES[done.rule].lossless:
+        each = f"{m.nats:.2f} nats spent, {figure(m.nats_per_token, 3)} a token" if m.nats else "0 nats spent"
+        lines.append(f"relaxed: {each}")
     parts = {"draft": m.draft_s, "target": m.target_s, "rest": m.rest_s}
     lines.append("time: " + ", ".join(f"{name} {percent(seconds, m.total_s)}" for name, seconds in parts.items()))
     return lines

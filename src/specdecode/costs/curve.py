@@ -58,8 +58,8 @@ class Curve:
 
     @classmethod
     def from_dict(cls, entry: Any) -> Curve:
-        """The inverse of dataclasses.asdict, JSON in between. Raises ValueError, TypeError or KeyError for anything
-        else."""
+        """The inverse of dataclasses.asdict, JSON in between. Raises ValueError, TypeError, KeyError or OverflowError
+        for anything else."""
         lines = tuple(tuple(map(float, line)) for line in entry["seconds"])
         return cls(tuple(map(int, entry["rows"])), tuple(map(int, entry["contexts"])), lines)
 

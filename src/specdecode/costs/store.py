@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -14,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ..errors import LoadError
+from ..files import write_whole
 from ..models.gguf import cache_dir
 from ..models.lm import LM
 from .curve import Curve
@@ -77,20 +76,11 @@ def _stored(key: _Key) -> Curve | None:
     try:
         entry = json.loads(_path(key).read_text(encoding="utf-8"))
         return Curve.from_dict(entry["curve"]) if [*key] == entry["key"] else None
-    except (OSError, LoadError, ValueError, TypeError, KeyError):
+    except (OSError, LoadError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
 def _store(key: _Key, curve: Curve) -> Path:
-    """Whole or not at all."""
     path = _path(key)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".partial", delete=False, encoding="utf-8") as file:
-        try:
-            json.dump({"key": key, "curve": asdict(curve)}, file, indent=1)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    write_whole(path, json.dumps({"key": key, "curve": asdict(curve)}, indent=1))
     return path

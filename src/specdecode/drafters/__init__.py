@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from ..models.lm import LM, Cache
@@ -36,7 +36,8 @@ class Drafter(Protocol):
     """A way of drafting, with its options. Immutable: one drafter serves any number of generations at once.
 
     For `auto`, a drafter may have one of two more attributes: `model_free`, True where drafting runs no model, so that
-    it is asked at every step; or `lm`, the model that it runs once for each token of depth, whose cost is measured."""
+    it is asked at every step; or `lm`, the model that it runs once for each token of depth, whose cost is measured.
+    One that holds text has `check_tokenizer(fingerprint)`, which raises Incompatible where ids mean something else."""
 
     name: str
 
@@ -67,13 +68,70 @@ DRAFTERS = Table(
             factory="ngram:Ngram",
         ),
         Method(
+            "suffix",
+            "what followed the longest earlier match, in the session and in earlier answers, as a tree by frequency",
+            lossless=True,
+            needs_training=False,
+            source="SAM Decoding (2411.10666); SuffixDecoding (2411.04975)",
+            factory="suffix:Suffix",
+        ),
+        Method(
+            "rest",
+            "what followed the newest tokens in a datastore of texts, as a tree by frequency",
+            lossless=True,
+            needs_training=False,
+            source="REST, He et al. 2023 (2311.08252)",
+            factory="rest:Rest",
+            needs="store",
+        ),
+        Method(
             "lm",
-            "a small model of the same tokenizer drafts a chain",
+            "a small model of the same tokenizer drafts a chain or a tree",
             lossless=True,
             needs_training=False,
             source="Leviathan et al. 2023 (2211.17192); Chen et al. 2023 (2302.01318); Gante 2023, Assisted Generation",
             factory="lm:DraftLM",
             needs="lm",
+        ),
+        Method(
+            "layer_skip",
+            "the model drafts for itself with parts of its layers left out",
+            lossless=True,
+            needs_training=False,
+            source="Draft & Verify, Zhang et al. 2024 (2309.08168)",
+            factory="layer_skip:LayerSkip",
+        ),
+        Method(
+            "early_exit",
+            "the model's first layers draft, and scoring resumes where they left off",
+            lossless=True,
+            needs_training=False,
+            source="LayerSkip, Elhoushi et al. 2024 (2404.16710)",
+            factory="early_exit:EarlyExit",
+        ),
+        Method(
+            "ppd",
+            "the likeliest guesses of an intermediate layer start the next position early",
+            lossless=True,
+            needs_training=False,
+            source="Predictive Pipelined Decoding, Yang et al. 2024 (2307.05908)",
+            factory="early_exit:PPD",
+        ),
+        Method(
+            "jacobi",
+            "the model's guesses at the next tokens, all refined in each pass",
+            lossless=True,
+            needs_training=False,
+            source="Santilli et al. 2023 (2305.10427)",
+            factory="jacobi:Jacobi",
+        ),
+        Method(
+            "lookahead",
+            "n-grams that the model writes beside the text, in the passes that check earlier ones",
+            lossless=True,
+            needs_training=False,
+            source="Lookahead Decoding, Fu et al. 2024 (2402.02057)",
+            factory="lookahead:Lookahead",
         ),
         Method(
             "merged",
@@ -83,6 +141,14 @@ DRAFTERS = Table(
             source="SpecInfer (2305.09781) section 3 merges token trees",
             factory="merged:Merged",
             needs="sources",
+        ),
+        Method(
+            "forced",
+            "what a grammar leaves no choice about; the others draft it too where there is a grammar",
+            lossless=True,
+            needs_training=False,
+            source="Zheng et al. 2023, SGLang (2312.07104): jump-forward decoding, here verified",
+            factory="forced:Forced",
         ),
         Method(
             "auto",
@@ -95,6 +161,15 @@ DRAFTERS = Table(
     ),
 )
 DEFAULT = "auto"
+
+
+def parts(drafter: Drafter) -> Iterator[Drafter]:
+    """The drafter and those that it is made of."""
+    yield drafter
+    for value in vars(drafter).values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Drafter):
+                yield from parts(part)
 
 
 def make_drafter(name: str, **options: object) -> Drafter:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from .. import costs
-from ..errors import check_count
+from ..errors import BadOption, check_count, shown
 from ..models.lm import LM, Cache
 from ..policy import Policy
 from ..sampling import Stream
 from ..session import Session
-from . import Drafter, make_drafter
+from . import Drafter, make_drafter, parts
 from .choosing import Choosing, Decision, Source, Team
 from .merged import begin_all, check_sources
 
@@ -30,7 +30,7 @@ class Auto:
     curve:   seconds of a target pass, given its rows and the context; None takes those that `costs` has measured.
     clock:   seconds, by which passes and sources are timed.
     tell:    called with each step's Decision.
-    Raises BadOption for a source that does not exist and for one that is no drafter.
+    Raises BadOption for a source that does not exist, is no drafter or chooses itself, and for other values.
 
     What is drafted depends on the time that passes take, which changes no text under the greedy and the coupled rule.
     Where the draw of a seed depends on what was drafted (sampling.Stream), each session is decided for by itself and by
@@ -46,7 +46,15 @@ class Auto:
 
     def __post_init__(self) -> None:
         check_count("drafter 'auto': nodes", self.nodes, 1)
+        for option in ("curve", "clock", "tell"):
+            value = getattr(self, option)
+            if not callable(value) and (value is not None or option == "clock"):
+                raise BadOption(f"drafter 'auto': {option}={shown(value)} is no function, which Python alone can give")
         check_sources("auto", self.made if isinstance(self.sources, tuple) else self.sources)
+        if any(isinstance(part, Auto) for source in self.made for part in parts(source)):
+            raise BadOption(
+                "drafter 'auto' is no source of itself, for it would choose twice; give its sources instead"
+            )
 
     @property
     def made(self) -> tuple[Drafter, ...]:

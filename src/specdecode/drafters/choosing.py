@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from ..policy import ANY, FAINT, Choice, Policy
 from ..session import Session
 from ..tree import depths
 from ..types import Budget, Draft, Scores, Verdict
 from . import Drafting
-from .merged import Union, cut, merge, taps_of, view
+from .merged import Union, cut, merge, scored, taps_of, view
 from .worth import learn, values
 
 NEWEST = 0.25  # share of the newest measurement in what a source is held to take
+MOST = 4.0  # times as long as it is held to take: what takes longer still was disturbed
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,18 @@ class Source:
     drafting: Drafting
     step_s: float | None = None
 
-    def took(self, seconds: float, depth: int) -> None:
+    def took(self, seconds: float, depth: int) -> float:
+        """Learn from a measurement. Returns its seconds, or as many of them as are believable."""
+        if not 0 < seconds < inf:  # a clock that stands still or was set tells nothing
+            self.step_s = self.step_s or 0.0
+            return self.step_s * depth
         new = seconds / depth
-        self.step_s = new if self.step_s is None else self.step_s + NEWEST * (new - self.step_s)
+        if self.step_s:
+            new = min(new, MOST * self.step_s)
+            self.step_s += NEWEST * (new - self.step_s)
+        else:
+            self.step_s = new
+        return new * depth
 
 
 @dataclass(eq=False)
@@ -164,7 +175,7 @@ class Choosing:
         if len(verdict.tokens) > 1:
             step.gained += len(verdict.tokens) - 1
         policy.emitted(len(verdict.tokens))
-        union = step.unions[row]
+        union = scored(step.unions[row], draft)
         for source, own, places in zip(self._sources, union.drafts, union.places, strict=True):
             if own.tokens:
                 learn(policy.acceptance, step.team.session(row), source.index, own, places, verdict)
@@ -205,11 +216,8 @@ class Choosing:
         """What a source took is the teams' that had decided to ask it."""
         for team, depth in decided.items():
             if depth:
-                if self._clock is None:
-                    seconds = (source.step_s or 0.0) * depth
-                else:
-                    source.took(seconds, depth)
-                draft_s[team] = draft_s.get(team, 0.0) + seconds
+                taken = (source.step_s or 0.0) * depth if self._clock is None else source.took(seconds, depth)
+                draft_s[team] = draft_s.get(team, 0.0) + taken
 
     def _settle(self, team: Team, proposed: Mapping[int, tuple[Sequence[Draft], Budget]], draft_s: float) -> None:
         """Choose of what was proposed to a team, and open its step. A draft that was not chosen node by node shows that

@@ -55,7 +55,7 @@ class Uniting:
         return [self._open[row].draft for row in rows]
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
-        union = self._open.pop(row)
+        union = scored(self._open.pop(row), draft)
         for source, own, places in zip(self._sources, union.drafts, union.places, strict=True):
             source.observe(row, *view(own, places, draft, verdict, scores))
 
@@ -103,12 +103,17 @@ def merge(drafts: Sequence[Draft]) -> Union:
     it equal another. Drafts that were drawn come first, and a chosen node that equals one before it among its siblings
     is that one. Under rejection (verify/rejection.py) each child is tried with what its elder siblings left of the
     law, so it may depend on them, and they may not on it. Siblings drawn with replacement and without do not mix: of
-    such drafts the first decides, and the others are left out."""
+    such drafts the first decides, and the others are left out.
+
+    States stay with a draft that is the only one and the last source's: only those are sure to stand in the cache."""
     if len(drafts) == 1:
         return Union(drafts[0], drafts, (range(len(drafts[0])),))
     some = [draft for draft in drafts if draft.tokens]
     if len(some) <= 1:
-        return Union(some[0] if some else EMPTY, drafts, [range(len(draft)) for draft in drafts])
+        alone = some[0] if some else EMPTY
+        if alone.entry and alone is not drafts[-1]:  # who drafts later may have run the target's layers over its states
+            alone = replace(alone, hidden=None, entry=0)
+        return Union(alone, drafts, [range(len(draft)) for draft in drafts])
     places: list[list[int]] = [[-1] * len(draft) for draft in drafts]
     tree = _Tree()
     for i in sorted(range(len(drafts)), key=lambda i: drafts[i].is_chosen):
@@ -166,12 +171,15 @@ class _Tree:
 
 
 def take(draft: Draft, nodes: Sequence[int]) -> Draft:
-    """The draft of `nodes` alone, in this order. The parent of each is among them, and before it."""
+    """The draft of `nodes` alone, in this order. The parent of each is among them, and before it. States are kept where
+    these are its beginning: else the layers below have run them in another order."""
     if not nodes:
         return EMPTY
     if len(nodes) == len(draft) and list(nodes) == list(range(len(draft))):
         return draft
     place = {node: i for i, node in enumerate(nodes)}
+    begins = draft.hidden is not None and all(node == i for i, node in enumerate(nodes))
+    hidden = draft.hidden[: len(nodes) + 1] if begins and draft.hidden is not None else None
     return Draft(
         tuple([draft.tokens[node] for node in nodes]),
         tuple([place[draft.parents[node]] if draft.parents[node] >= 0 else -1 for node in nodes]),
@@ -179,6 +187,8 @@ def take(draft: Draft, nodes: Sequence[int]) -> Draft:
         q=None if draft.q is None else tuple(draft.q[node] for node in nodes),
         embeds={place[node]: vector for node, vector in draft.embeds.items() if node in place},
         replacement=draft.replacement,
+        hidden=hidden,
+        entry=0 if hidden is None else draft.entry,
     )
 
 
@@ -189,6 +199,15 @@ def cut(union: Union, nodes: Sequence[int]) -> Union:
     place = {node: i for i, node in enumerate(nodes)}
     places = [[place.get(node, -1) for node in own] for own in union.places]
     return Union(take(union.draft, nodes), union.drafts, places)
+
+
+def scored(union: Union, draft: Draft) -> Union:
+    """What of a union that was proposed stands in the `draft` that was scored: all of it, at its beginning; or nothing,
+    where a drafter that unites in turn has left it out."""
+    mine, n = union.draft, len(union.draft)
+    if draft.tokens[:n] == mine.tokens and draft.parents[:n] == mine.parents:
+        return union
+    return Union(draft, union.drafts, [[-1] * len(own) for own in union.drafts])
 
 
 def view(

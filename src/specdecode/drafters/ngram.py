@@ -13,6 +13,7 @@ from ..errors import BadOption, check_count
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import EMPTY, Budget, Draft, Scores, Verdict
+from .automaton import SuffixAutomaton
 
 # How often the token that followed a match of 1, 2, 3, ... tokens came again: docs/experiments.md, 2026-11-30.
 RECURRENCE = (0.2, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.8, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85, 0.95)
@@ -47,28 +48,28 @@ class Ngram:
 
 
 class Lookup:
-    """An index of each session's committed tokens, brought up to date when a draft is asked for."""
+    """A suffix automaton of each session's committed tokens, brought up to date when a draft is asked for."""
 
     taps: tuple[int, ...] = ()
 
     def __init__(self, options: Ngram, sessions: Sequence[Session]) -> None:
         self._options = options
         self._sure = RECURRENCE + RECURRENCE[-1:] * options.k
-        self._indices = {row: SuffixIndex(s.tokens, options.max_match) for row, s in enumerate(sessions)}
+        self._automata = {row: SuffixAutomaton(s.tokens, options.max_match) for row, s in enumerate(sessions)}
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
         return [
-            self._continue(self._indices[row], min(self._options.k, budget.depth, budget.nodes))
+            self._continue(self._automata[row], min(self._options.k, budget.depth, budget.nodes))
             for row, budget in zip(rows, budgets, strict=True)
         ]
 
-    def _continue(self, index: SuffixIndex, n: int) -> Draft:
+    def _continue(self, automaton: SuffixAutomaton, n: int) -> Draft:
         """The n tokens that followed the match. At the end of the text they go on with the draft itself, and so repeat
         what lies between the match and the end."""
-        length, end = index.longest()
+        length, end = automaton.longest()
         if length < self._options.min_match:
             return EMPTY
-        tokens = index.tokens[end + 1 : end + 1 + n]
+        tokens = automaton.tokens[end + 1 : end + 1 + n]
         while len(tokens) < n:
             tokens = [*tokens, *tokens[: n - len(tokens)]]
         matched = min(length, len(RECURRENCE)) - 1  # one more for each token of the draft that is accepted
@@ -78,63 +79,4 @@ class Lookup:
         pass
 
     def release(self, row: int) -> None:
-        del self._indices[row]
-
-
-class _Context:
-    """A stretch of tokens that occurred: `end`, where it last ended, and the stretches one longer, by the token before
-    it. These are told apart once two occurrences differ further back; until then `end` stands for all of them."""
-
-    __slots__ = ("end", "longer")
-
-    def __init__(self, end: int) -> None:
-        self.end = end
-        self.longer: dict[int, _Context] = {}
-
-
-class SuffixIndex:
-    """Where the newest tokens of a growing list occurred before: a trie of its stretches, read backwards.
-
-    tokens: the list, read in place; it only ever grows.
-    depth:  the longest stretch told apart. Whatever the length of the list, a token costs at most 4 * depth reads and
-            `depth` new nodes (in practice one, of some 200 bytes).
-    """
-
-    def __init__(self, tokens: Sequence[int], depth: int) -> None:
-        self.tokens = tokens
-        self._depth = depth
-        self._root = _Context(-1)
-        self._seen = 0
-        self._longest = (0, -1)
-
-    def longest(self) -> tuple[int, int]:
-        """(length, end): the longest suffix of `tokens`, at most `depth` of them, that also ends at an earlier index,
-        and the latest such index; (0, -1) where the newest token is new."""
-        for end in range(self._seen, len(self.tokens)):
-            self._longest = self._add(end)
-        self._seen = len(self.tokens)
-        return self._longest
-
-    def _add(self, end: int) -> tuple[int, int]:
-        """Index the token at `end` and return the longest earlier match of the list up to it."""
-        node, match, shared = self._root, (0, -1), 0
-        for depth in range(self._depth):  # an earlier match has less before it, so this never runs off the beginning
-            token = self.tokens[end - depth]
-            found = node.longer.get(token)
-            if found is None:
-                node.longer[token] = _Context(end)
-                break
-            match = (depth + 1, found.end)
-            if not found.longer:
-                shared = shared or self._shared(found.end, end)
-                if shared == min(self._depth, found.end + 1):  # nothing here differs as far back as it reaches
-                    match, found.end = (shared, found.end), end
-                    break
-                found.longer[self.tokens[found.end - depth - 1]] = _Context(found.end)
-            found.end, node = end, found
-        return match
-
-    def _shared(self, earlier: int, later: int) -> int:
-        """How many tokens up to `earlier` equal those up to `later`, reading backwards, at most `depth`."""
-        limit = min(self._depth, earlier + 1)
-        return next((i for i in range(limit) if self.tokens[earlier - i] != self.tokens[later - i]), limit)
+        del self._automata[row]

@@ -7,6 +7,7 @@ through a 4-D mask, at position prefix + depth. Knows no drafter, rule, sampling
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 
 from ..errors import Incompatible
 from ..tree import ancestor_mask, depths
-from ..types import Prompt, Row, Scores
+from ..types import Prompt, Row, Scores, Sublayers
 from . import stack
-from .architecture import TESTED, cache_argument, layer_kinds, prove_trees, refuse_unservable
+from .architecture import TESTED, TREE, alike, cache_argument, holds, layer_kinds, prove_trees, refuse_unservable
 from .cache import PassCache, SlotCache
 from .lm import Cache, Capabilities, check_prompt, read
 
@@ -46,9 +47,26 @@ class HFModel:
         self.nbytes, self.n_weights = sum(t.nbytes for t in tensors), sum(t.numel() for t in tensors)
         self._layers = stack.find(model, self.n_layers)
         found = self._layers is not None
-        self.capabilities = Capabilities(taps=found, layers=found)
+        parts = found and all(stack.halves(layer) for layer in model.get_submodule(self._layers))
         if config.model_type not in TESTED:
             prove_trees(model, self._probe)
+            found = found and holds(self._resumes)
+            parts = found and parts and holds(self._runs_in_part)
+        self.capabilities = Capabilities(taps=found, layers=found, sublayers=parts)
+
+    def _resumes(self) -> bool:
+        """Whether the upper layers go on from what left the lower ones as the whole stack does."""
+        middle, row, cache = max(1, self.n_layers // 2), Row(0, *TREE), self.open([Prompt((1,))])
+        (whole,) = self.score(cache, [row])
+        (below,) = self.score(cache, [row], layers=range(middle), taps=[middle - 1])
+        (above,) = self.score(cache, [replace(row, hidden=below.taps[middle - 1])], layers=range(middle, self.n_layers))
+        return alike(whole.logits, above.logits, self.model.dtype)
+
+    def _runs_in_part(self) -> bool:
+        """Whether layers run without their attention, and without their feed-forward part."""
+        every, row, cache = tuple(range(self.n_layers)), Row(0, *TREE), self.open([Prompt((1,))])
+        parts = Sublayers(every, ()), Sublayers((), every)
+        return all(bool(self.score(cache, [row], layers=some)[0].logits.isfinite().all()) for some in parts)
 
     def _probe(
         self, prefixes: Sequence[tuple[int, ...]], tokens: tuple[int, ...], parents: tuple[int, ...]
@@ -75,7 +93,7 @@ class HFModel:
         rows: Sequence[Row],
         *,
         taps: Sequence[int] = (),
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | Sublayers | None = None,
         logits: bool = True,
     ) -> list[Scores]:
         assert isinstance(cache, SlotCache), "a cache that `open` of this runtime made"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import BadInput, OutOfContext
-from ..types import Prompt, Row, Scores
+from ..types import Prompt, Row, Scores, Sublayers
 
 CHUNK = 1024  # tokens of a row in one pass of `read`: bounds the memory of its mask and activations
 
@@ -23,6 +23,7 @@ class Capabilities:
     embeds: bool = True  # nodes with their own input embeddings
     taps: bool = True  # hidden states after chosen layers
     layers: bool = True  # a subset of the stack on the same cache, and resuming from hidden states
+    sublayers: bool = True  # parts of layers, too
 
 
 class Cache(Protocol):
@@ -71,14 +72,14 @@ class LM(Protocol):
         rows: Sequence[Row],
         *,
         taps: Sequence[int] = (),
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | Sublayers | None = None,
         logits: bool = True,
     ) -> list[Scores]:
         """One pass over `rows` (distinct row indices, any shapes; rows of the cache that are left out are untouched).
 
         taps:   layers (0-based) whose output hidden states are wanted.
-        layers: the layers to run, ascending; None runs all. Others are skipped (their input is their output). Nodes of
-                rows with `hidden` enter the first of them directly.
+        layers: the layers to run, ascending, or their parts; None runs all. Others are skipped (their input is their
+                output). Nodes of rows with `hidden` enter the first of them directly, or the head where none is run.
         The nodes stay uncommitted behind each row's prefix until `cache.keep`."""
         ...
 

@@ -62,6 +62,16 @@ def load_pretrained(
     return Loaded(model, tokenizer, eos_ids(model, tokenizer), name)
 
 
+def load_tokenizer(source: str | Path | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of `source`, a folder, hub id, GGUF file or None for the default model, without its weights.
+
+    Raises LoadError."""
+    folder, _ = _locate(source)
+    if not folder.is_dir():
+        _check(folder)
+    return read_tokenizer(folder)
+
+
 def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     """The type called `dtype`. Raises BadOption for one that no runtime stores weights in."""
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype

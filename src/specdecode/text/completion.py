@@ -16,8 +16,8 @@ class Completion:
     text:          the decoded new tokens, without special tokens, cut at the stop string if one ended it.
     tokens:        every new id; the last is the end token or the one that completed the stop string.
     prompt_tokens: how many ids the prompt had.
-    finish_reason: "eos" (an end token or stop id), "stop" (a stop string), "length" (max_new_tokens), or "context" (the
-                   model's context is full).
+    finish_reason: "eos" (an end token or stop id), "stop" (a stop string), "grammar" (which is complete: nothing may
+                   follow), "length" (max_new_tokens), or "context" (the model's context is full).
     logprobs:      the target's raw log-probabilities, before temperature and filters, one entry a token; None unless
                    they were asked for.
     seed:          what its noise was made from; with it, and the same rule, the text comes out again. None if greedy.

@@ -17,14 +17,14 @@ class Decoder:
     """A tokenizer, seen as a function from ids to text. Special tokens have no text."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         vocab = tokenizer.get_vocab()
         self._bytes = frozenset(vocab[name] for b in range(256) if (name := f"<0x{b:02X}>") in vocab)
         special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._silent = frozenset(i for i in special if not self.decode([i]))
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
     def is_byte(self, token: int) -> bool:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
 
+from ..datastore import fingerprint
+from ..drafters import Drafter, parts
 from ..errors import BadInput, BadOption, check_count, is_count, shown
 from ..models.lm import LM
 from ..sampling import Sampling, sample_seed
@@ -31,8 +34,8 @@ class Model:
     """A language model with its tokenizer, ready to be asked. It keeps no state between calls and may serve several.
 
     Every call takes the same options, each of them a keyword (Request has the details):
-    drafter="ngram", rule=None, sampling=Sampling(), limits=Limits(), logprobs=None, and max_new_tokens, which overrides
-    that of `limits`. Plain decoding is drafter=None."""
+    drafter="auto", rule=None, sampling=Sampling(), limits=Limits(), grammar=None, logprobs=None, and max_new_tokens,
+    which overrides that of `limits`. Plain decoding is drafter=None."""
 
     def __init__(self, lm: LM, tokenizer: Any, eos_ids: Sequence[int] = (), name: str = "model") -> None:
         self.lm = lm
@@ -101,6 +104,17 @@ class Model:
             raise BadInput(f"a prompt is a string or a sequence of token ids, found {shown(prompt)}")
         return tuple(map(int, ids))
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this tokenizer's ids from others'."""
+        return fingerprint(self.tokenizer)
+
+    def check_drafter(self, drafter: Drafter) -> None:
+        """Raises Incompatible where it drafts from text of another tokenizer."""
+        for part in parts(drafter):
+            if hasattr(part, "check_tokenizer"):
+                part.check_tokenizer(self.fingerprint)
+
     def _run(self, prompts: Sequence[tuple[int, ...]], laws: Sequence[Sampling], request: Request) -> list[Completion]:
         done: dict[int, Completion] = {}
         for row, piece in self._start(prompts, laws, request):
@@ -109,6 +123,8 @@ class Model:
         return [done[row] for row in range(len(prompts))]
 
     def _start(self, prompts: Sequence[tuple[int, ...]], laws: Sequence[Sampling], request: Request) -> Run:
+        if isinstance(request.drafter, Drafter):
+            self.check_drafter(request.drafter)
         return Run(self.lm, self._decoder, list(zip(prompts, map(seeded, laws), strict=True)), self.eos_ids, request)
 
 

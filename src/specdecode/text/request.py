@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from ..constraints import Filters
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
 from ..errors import BadOption, check_count, shown
+from ..grammar import Grammar
 from ..models.lm import LM
 from ..sampling import Argmax, Keyed, Noise, Sampling, Stream, fresh_seed
 from ..session import Session
@@ -72,6 +73,7 @@ class Options(TypedDict, total=False):
     sampling: Sampling | Sequence[Sampling]
     limits: Limits
     max_new_tokens: int
+    grammar: Grammar | None
     logprobs: int | None
 
 
@@ -84,6 +86,8 @@ class Request:
               speculation or without). Greedy rows are always decoded by "greedy", unless the rule is a relaxed one.
     sampling: the law to draw from; a sequence gives each prompt of a list its own.
     limits:   where the answer ends.
+    grammar:  what it must look like; it ends once nothing may follow. Every drafter but "null" then also drafts what
+              the grammar leaves no choice about.
     logprobs: how many alternatives to report for each token; 0 reports the token's own log-probability alone.
     Raises BadOption for a value of the wrong kind."""
 
@@ -91,6 +95,7 @@ class Request:
     rule: str | Verifier | None = None
     sampling: Sampling | Sequence[Sampling] = field(default_factory=Sampling)
     limits: Limits = field(default_factory=Limits)
+    grammar: Grammar | None = None
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
@@ -102,6 +107,7 @@ class Request:
         _check_kind("drafter", self.drafter, "a name, what make_drafter returned, or None", str, Drafter, NoneType)
         _check_kind("rule", self.rule, "a name, what make_rule returned, or None", str, Verifier, NoneType)
         _check_kind("limits", self.limits, "Limits(...)", Limits)
+        _check_kind("grammar", self.grammar, "Grammar.json_schema(...), .regex(...) or .lark(...)", Grammar, NoneType)
         for law in self.sampling if isinstance(self.sampling, Sequence) else [self.sampling]:
             _check_kind("sampling", law, "Sampling(...), or one a prompt", Sampling)
         if self.logprobs is not None:
@@ -148,20 +154,28 @@ def open_session(
     _check_ids(limits.stop_ids, request.logprobs, lm.vocab)
     rule = request.make_rule(sampling)
     room = max(1, lm.context - len(ids))
-    ends = () if limits.ignore_eos else tuple(eos_ids)
-    session = Session(
-        Prompt(ids),
-        Filters(sampling, prompt_length=len(ids), vocab=lm.vocab, min_new_tokens=limits.min_new_tokens, eos_ids=ends),
-        make_noise(rule, sampling, lm.vocab),
-        Stopping(
-            max_new_tokens=min(limits.max_new_tokens, room),
-            min_new_tokens=min(limits.min_new_tokens, room),
-            stop_ids=frozenset((*ends, *limits.stop_ids)),
-            scanner=StopStrings(decoder, limits.stop) if limits.stop else None,
-        ),
-        request.logprobs,
+    eos = () if limits.ignore_eos else tuple(eos_ids)
+    ends = frozenset((*eos, *limits.stop_ids))
+    grammar = None
+    if request.grammar is not None:
+        grammar = request.grammar.matcher(decoder.tokenizer, lm.vocab, eos_ids, len(ids), ends)
+    filters = Filters(
+        sampling,
+        prompt_length=len(ids),
+        vocab=lm.vocab,
+        min_new_tokens=limits.min_new_tokens,
+        eos_ids=eos,
+        grammar=grammar,
     )
-    return session, rule
+    stopping = Stopping(
+        max_new_tokens=min(limits.max_new_tokens, room),
+        min_new_tokens=min(limits.min_new_tokens, room),
+        stop_ids=ends,
+        scanner=StopStrings(decoder, limits.stop) if limits.stop else None,
+        grammar=grammar,
+    )
+    noise = make_noise(rule, sampling, lm.vocab)
+    return Session(Prompt(ids), filters, noise, stopping, request.logprobs, grammar), rule
 
 
 def seeded(sampling: Sampling) -> Sampling:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from ..drafters.forced import with_forced
 from ..engine import Emission, Generation
 from ..metrics import Metrics
 from ..models.lm import LM
@@ -48,6 +49,8 @@ class Run:
     ) -> None:
         limits, drafter = request.limits, request.make_drafter()
         self._drafter_name = drafter.name
+        if request.grammar is not None and lm.capabilities.trees:
+            drafter = with_forced(drafter)
         self._rows = []
         for ids, sampling in rows:
             session, rule = open_session(lm, decoder, ids, eos_ids, sampling, request)

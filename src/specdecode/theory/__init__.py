@@ -5,8 +5,8 @@ the draft length; c, the time of one draft step in target passes; p, the target 
 A law is a sequence of V probabilities. Floats in, floats out; Fractions in, exact Fractions out, but for K-SEQ, whose
 rho is a root. Arguments outside their range raise BadOption. It knows no model and measures nothing.
 
-Sources: [Leviathan] 2211.17192, [SpecInfer] 2305.09781, [Sequoia] 2402.12374, [Lookahead] 2402.02057, [SpecTr]
-2310.15141, [Block] 2403.10444.
+Sources: [Leviathan] 2211.17192, [SpecInfer] 2305.09781, [Sequoia] 2402.12374, [Medusa] 2401.10774, [Lookahead]
+2402.02057, [SpecTr] 2310.15141, [Block] 2403.10444, [PPD] 2307.05908.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .acceptance import (
     without_replacement_acceptance,
 )
 from .arguments import Law, Real
-from .chains import best_length, can_improve, emitted_law, expected_tokens, operations_factor, speedup
-from .trees import BestTree, best_tree, child_ranks, tree_value
+from .chains import best_length, can_improve, emitted_law, expected_tokens, operations_factor, pipelined, speedup
+from .trees import BestTree, best_tree, child_ranks, likeliest_nodes, tree_value
 
 __all__ = [
     "BestTree",
@@ -42,9 +42,11 @@ __all__ = [
     "kseq_acceptance",
     "kseq_rho",
     "leniently_accepted",
+    "likeliest_nodes",
     "mss_acceptance",
     "naive_acceptance",
     "operations_factor",
+    "pipelined",
     "smallest_rho",
     "speedup",
     "top_k_acceptance",

@@ -63,3 +63,18 @@ def operations_factor(a: Real, g: int, c_ops: Real = 0) -> Real:
     in those of the target for one token."""
     check_cost("draft operations", c_ops)
     return (g * c_ops + g + 1) / expected_tokens(a, g)
+
+
+def pipelined(match: Real, exit: Real, k: int) -> tuple[Real, Real]:
+    """(latency, compute) per token over plain decoding's, where the k guesses of an intermediate layer start the next
+    position early, each on hardware of its own ([PPD], the trade of its section 4).
+
+    match: chance that the next token is among the guesses; exit: the share of the layers below them, from 1/2 to 1, so
+    that at most two positions overlap. A position that was guessed is 1 - exit of the stack ahead when its turn comes,
+    and for that time k guesses were run, of which a right one is work not to be done again."""
+    check_unit("match rate", match)
+    if not 0.5 <= exit <= 1:
+        raise BadOption(f"exit is {exit!r} of the layers; give a share from 0.5 to 1")
+    check_count("guesses", k, 1)
+    ahead = 1 - exit
+    return 1 - match * ahead, 1 + (k - match) * ahead

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
 
 from ..errors import BadOption, check_count
 from .arguments import Real, check_parents, check_rank_acceptance
@@ -82,3 +84,33 @@ def _lay_out(last_child: dict[tuple[int, int], int], width: Sequence[int]) -> tu
             subtrees.append((len(parents), child_size))
             parents.append(node)
     return tuple(parents)
+
+
+def likeliest_nodes(acceptances: Sequence[Sequence[Real]], size: int) -> tuple[tuple[int, ...], ...]:
+    """The `size` nodes of the infinite tree that are reached and accepted most often, likeliest first; the root is not
+    counted. A node is the ranks on its path: (0, 1) is the second choice after the first one.
+
+    acceptances: [D][b] by depth, chance that a node's first, second, ... child is the accepted one; no later one above
+    an earlier one, so that elder siblings come first. The tree is D deep at most. [Medusa] 2.3.3 makes its trees like
+    this of its heads' accuracies; where every depth has the same acceptances, it is the `best_tree` of that depth."""
+    check_count("tree size", size, 0)
+    for row in acceptances:
+        check_rank_acceptance(row)
+        if any(later > earlier for earlier, later in pairwise(row)):
+            raise BadOption(f"child acceptances are {list(row)}; give the likeliest child's first, and none above it")
+    # Of siblings only the next one is on the heap, and its own first child once it is taken: neither is likelier.
+    heap: list[tuple[Real, tuple[int, ...], Real]] = []
+
+    def offer(path: tuple[int, ...], above: Real) -> None:
+        row = acceptances[len(path) - 1] if len(path) <= len(acceptances) else ()
+        if path[-1] < len(row) and row[path[-1]] > 0:
+            heappush(heap, (-above * row[path[-1]], path, above))
+
+    out: list[tuple[int, ...]] = []
+    offer((0,), 1)
+    while heap and len(out) < size:
+        value, path, above = heappop(heap)
+        out.append(path)
+        offer((*path[:-1], path[-1] + 1), above)
+        offer((*path, 0), -value)
+    return tuple(out)

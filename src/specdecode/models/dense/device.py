@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...tree import ancestor_mask, depths
-from ...types import Prompt, Row, Scores
+from ...types import Prompt, Row, Scores, Sublayers
 from ..lm import Cache, Capabilities, check_prompt
 from . import stack
 from .device_cache import DeviceCache, Memories, Memory, Shape
@@ -45,7 +45,7 @@ class DeviceModel:
         kind, sizes = str(dtype).removeprefix("torch."), f"{self.n_layers}x{parts.width} V{width}"
         self.signature = f"dense {parts.name} {kind} {sizes} on {self.device}"
         self._stack = DeviceStack(parts)
-        self._everything = range(self.n_layers)
+        self._everything = Sublayers.of(range(self.n_layers))
         shape = Shape(self.n_layers, parts.groups, parts.head_width, dtype, self.device, self._stack.nbytes)
         self._memories = Memories(shape)
         on_cuda = self.device.type == "cuda"
@@ -69,7 +69,7 @@ class DeviceModel:
         rows: Sequence[Row],
         *,
         taps: Sequence[int] = (),
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | Sublayers | None = None,
         logits: bool = True,
     ) -> list[Scores]:
         assert isinstance(cache, DeviceCache), "a cache that `open` of this runtime made"
@@ -81,7 +81,7 @@ class DeviceModel:
         else:
             inputs = batch.inputs.to(self.device)
             states = self._enter(batch, rows, inputs)
-            chosen = self._everything if layers is None else layers
+            chosen = self._everything if layers is None else Sublayers.of(layers)
             states, tapped = self._stack.run(inputs, states, batch.memory.data, chosen, taps)
             out = self._stack.logits(states) if logits else states.new_empty(*states.shape[:2], 0)
         spans = [(cache.line(row.index), len(row.tokens)) for row in rows]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 
+from ...types import Sublayers
 from .stack import Layer, Stack
 
 Linear = tuple[Tensor, Tensor | None]  # [out, in] weights, [out] bias
@@ -68,7 +69,7 @@ class DeviceStack:
         return embedding(tokens, self._embedding)
 
     def run(
-        self, inputs: Inputs, hidden: Tensor, memory: Tensor, layers: Collection[int], taps: Collection[int] = ()
+        self, inputs: Inputs, hidden: Tensor, memory: Tensor, layers: Sublayers, taps: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run `layers` on the [B, T, D] states `hidden`, writing keys and values to `memory` [L, 2, B, S, Hk, d].
 
@@ -78,10 +79,11 @@ class DeviceStack:
         masks = self._masks(inputs.seen, hidden.dtype)
         tapped = {}
         for index, layer in enumerate(self._layers):
-            if index in layers:
+            if index in layers.attention:
                 normed = rms_norm(hidden, hidden.shape[-1:], layer.attention_norm, self._eps)
                 attended = self._attend(layer, normed, turn, memory[index], places.flatten(), masks[layer.window])
                 hidden = hidden + linear(attended, *layer.out)
+            if index in layers.feed_forward:
                 normed = rms_norm(hidden, hidden.shape[-1:], layer.feed_norm, self._eps)
                 gate, up = linear(normed, *layer.gate_up).chunk(2, -1)
                 hidden = hidden + linear(silu(gate) * up, *layer.down)
@@ -132,7 +134,7 @@ class DeviceStack:
 class Recorder:
     """Records passes over whole stacks as CUDA graphs, which share their scratch memory and so never run at once."""
 
-    def __init__(self, stack: DeviceStack, layers: Collection[int], device: torch.device) -> None:
+    def __init__(self, stack: DeviceStack, layers: Sublayers, device: torch.device) -> None:
         self._stack, self._layers, self._device = stack, layers, device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()

@@ -42,7 +42,8 @@ class Work(NamedTuple):
     sessions:  [B, 4] first row, committed length, addresses of the keys [L * Hk, blocks, d, PANEL] and of the values
                [L * Hk, slots, dp]; slots: [B] how many slots each holds.
     cos, sin:  [positions, d / 2].
-    layers:    the layers to run; taps: [L] where each layer's output goes in `tapped`, -1 for nowhere.
+    layers:    the layers to run; parts: what of each of them, 1 attention, 2 the feed-forward part, 3 both.
+    taps:      [L] where each layer's output goes in `tapped`, -1 for nowhere.
     """
 
     hidden: Any
@@ -56,6 +57,7 @@ class Work(NamedTuple):
     cos: Any
     sin: Any
     layers: Any
+    parts: Any
     taps: Any
     tapped: Any
     logits: Any

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ... import tree
 from ...errors import BadOption
-from ...types import Prompt, Row, Scores
+from ...types import Prompt, Row, Scores, Sublayers
 from ..lm import Cache, Capabilities, check_prompt
 from . import stack
 from .cache import DenseCache
@@ -53,7 +53,7 @@ class DenseModel:
         stored = "+".join(self._packed.stored)
         self.signature = f"dense {parts.name} {stored} {self.n_layers}x{parts.width} V{self._logits}"
         self._cos, self._sin = self._angles(0)
-        self._everything = np.arange(self.n_layers)
+        self._everything = _parts(range(self.n_layers))
         self.score(self.open([Prompt((0,))]), [Row.chain(0, (0,))])  # the first pass waits for the compiler
 
     @property
@@ -72,20 +72,21 @@ class DenseModel:
         rows: Sequence[Row],
         *,
         taps: Sequence[int] = (),
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | Sublayers | None = None,
         logits: bool = True,
     ) -> list[Scores]:
         assert isinstance(cache, DenseCache), "a cache that `open` of this runtime made"
         assert len({row.index for row in rows}) == len(rows), "a pass takes each row of the cache once"
-        chosen = self._everything if layers is None else np.asarray(layers, np.int64)
+        chosen = self._everything if layers is None else _parts(layers)
         out: list[Scores] = []
         for group in _groups(rows) if logits else [[row] for row in rows]:
             out += self._pass(cache, group, tuple(taps), chosen, logits)
         return out
 
     def _pass(
-        self, cache: DenseCache, rows: Sequence[Row], taps: tuple[int, ...], layers: Any, logits: bool
+        self, cache: DenseCache, rows: Sequence[Row], taps: tuple[int, ...], chosen: tuple[Any, Any], logits: bool
     ) -> list[Scores]:
+        layers, parts = chosen
         sizes = [len(row.tokens) for row in rows]
         total = sum(sizes)
         places = _Places(cache, rows)
@@ -100,7 +101,7 @@ class DenseModel:
         self._packed.run(
             Work(
                 hidden.numpy(), places.positions, places.slots, places.runs, places.tails, places.path, places.sessions,
-                places.room, self._cos, self._sin, layers, where, tapped.numpy(), out.numpy(),
+                places.room, self._cos, self._sin, layers, parts, where, tapped.numpy(), out.numpy(),
             ),
             None if logits or len(rows) > 1 or rows[0].start or not places.is_chain else places.memory,
         )  # fmt: skip
@@ -170,6 +171,13 @@ class _Places:
         self.positions, self.slots, self.runs, self.tails, self.path, self.sessions, self.room = (
             np.array(values, np.int64) for values in (positions, slots, runs, tails, path, sessions, room)
         )
+
+
+def _parts(layers: Sequence[int] | Sublayers) -> tuple[Any, Any]:
+    """The layers to run and what of each, as Work has them."""
+    some = Sublayers.of(layers)
+    parts = [(i in some.attention) + 2 * (i in some.feed_forward) for i in some.layers]
+    return np.array(some.layers, np.int64), np.array(parts, np.int64)
 
 
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:

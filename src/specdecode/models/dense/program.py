@@ -22,22 +22,24 @@ def run(w: Any, k: Any, s: Any, counter: Any, thread: Any, threads: Any) -> Any:
     qkv = s.qkv[:rows]
     for index in range(k.layers.size):
         layer = k.layers[index]
-        normalise_rows(w, k.hidden, w.norms[2 * layer], s.normed, thread, threads)
-        turn = barrier(counter, threads, turn)
-        project(w, layer, QKV, s.normed, qkv, w.sizes[4], thread, threads)
-        turn = barrier(counter, threads, turn)
-        remember_rows(w, k, s, layer, thread, threads)
-        turn = barrier(counter, threads, turn)
-        attend(w, k, s, layer, thread, threads)
-        turn = barrier(counter, threads, turn)
-        project_onto(w, layer, OUT, s.attended, k.hidden, thread, threads)
-        turn = barrier(counter, threads, turn)
-        normalise_rows(w, k.hidden, w.norms[2 * layer + 1], s.normed, thread, threads)
-        turn = barrier(counter, threads, turn)
-        feed_forward(w, layer, s.normed, rows, s.gates[thread], s.inner, thread, threads)
-        turn = barrier(counter, threads, turn)
-        project_onto(w, layer, DOWN, s.inner, k.hidden, thread, threads)
-        turn = barrier(counter, threads, turn)
+        if k.parts[index] & 1:
+            normalise_rows(w, k.hidden, w.norms[2 * layer], s.normed, thread, threads)
+            turn = barrier(counter, threads, turn)
+            project(w, layer, QKV, s.normed, qkv, w.sizes[4], thread, threads)
+            turn = barrier(counter, threads, turn)
+            remember_rows(w, k, s, layer, thread, threads)
+            turn = barrier(counter, threads, turn)
+            attend(w, k, s, layer, thread, threads)
+            turn = barrier(counter, threads, turn)
+            project_onto(w, layer, OUT, s.attended, k.hidden, thread, threads)
+            turn = barrier(counter, threads, turn)
+        if k.parts[index] & 2:
+            normalise_rows(w, k.hidden, w.norms[2 * layer + 1], s.normed, thread, threads)
+            turn = barrier(counter, threads, turn)
+            feed_forward(w, layer, s.normed, rows, s.gates[thread], s.inner, thread, threads)
+            turn = barrier(counter, threads, turn)
+            project_onto(w, layer, DOWN, s.inner, k.hidden, thread, threads)
+            turn = barrier(counter, threads, turn)
         if k.taps[layer] >= 0:
             begin, end = share(rows, thread, threads)
             for m in range(begin, end):

@@ -58,15 +58,17 @@ def run(w: Weights, work: Work, biases: Sequence[Sequence[Tensor | None]], tools
     hidden, width = torch.from_numpy(work.hidden), w.sizes[0]
     masks: dict[int, Tensor | None] = {}
     with torch.no_grad():
-        for layer in work.layers.tolist():
-            tools.qkv.copy_(product(tools.normalise(2 * layer), layer, QKV))
-            tools.remember(layer)
-            window = int(w.windows[layer])
-            if window not in masks:
-                masks[window] = _mask(work, window)
-            hidden += product(_attend(w, work, tools, layer, masks[window]), layer, OUT)
-            gate, up = product(tools.normalise(2 * layer + 1), layer, GATE_UP).chunk(2, 1)
-            hidden += product(silu(gate) * up, layer, DOWN)
+        for layer, parts in zip(work.layers.tolist(), work.parts.tolist(), strict=True):
+            if parts & 1:
+                tools.qkv.copy_(product(tools.normalise(2 * layer), layer, QKV))
+                tools.remember(layer)
+                window = int(w.windows[layer])
+                if window not in masks:
+                    masks[window] = _mask(work, window)
+                hidden += product(_attend(w, work, tools, layer, masks[window]), layer, OUT)
+            if parts & 2:
+                gate, up = product(tools.normalise(2 * layer + 1), layer, GATE_UP).chunk(2, 1)
+                hidden += product(silu(gate) * up, layer, DOWN)
             if work.taps[layer] >= 0:
                 torch.from_numpy(work.tapped)[int(work.taps[layer])] = hidden[:, :width]
 
