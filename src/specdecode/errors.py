@@ -7,7 +7,8 @@ are plain assertions; nothing here knows about models, text or the command line.
 from __future__ import annotations
 
 import reprlib
-from numbers import Integral
+from collections.abc import Callable
+from numbers import Integral, Real
 
 
 class SpecError(Exception):
@@ -55,6 +56,23 @@ def check_count(name: str, value: object, least: int) -> None:
     """Raises BadOption unless `value` is a whole number, numpy's included, of at least `least`."""
     if not is_count(value, least):
         raise BadOption(f"{name}={shown(value)} is not a whole number of at least {least}; give one")
+
+
+def check_number(name: str, value: object, within: Callable[[float], bool], allowed: str) -> None:
+    """Raises BadOption unless `value` is a number that is `within`; `allowed` says which are."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not within(float(value)):
+        raise BadOption(f"{name}={shown(value)} will not do; give {allowed}")
+
+
+def check_probability(name: str, value: object) -> None:
+    """Raises BadOption unless `value` is a number from 0 to 1."""
+    check_number(name, value, lambda x: 0 <= x <= 1, "a probability, from 0 to 1")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises BadOption unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise BadOption(f"{name}={shown(value)} is neither true nor false; give one of them")
 
 
 def shown(value: object) -> str:

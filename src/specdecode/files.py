@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all. Knows nothing of what they hold."""
+"""Where files are kept for later, and how they get there: whole or not at all. Knows nothing of what they hold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
+
+from .errors import LoadError
+
+
+def cache_dir() -> Path:
+    """Where all that can be made again lives: $SPECDECODE_CACHE, else `specdecode` in the user's cache folder. Raises
+    LoadError for a home that does not exist."""
+    chosen = os.environ.get("SPECDECODE_CACHE")
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdecode"
+    except RuntimeError as error:
+        where, why = chosen or "~/.cache", str(error).rstrip(".")
+        raise LoadError(f"no cache in {where}: {why}; set SPECDECODE_CACHE to another folder") from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ It knows no model, no clock and no text: whoever runs the step fills in the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, takewhile
 from typing import Any
@@ -27,6 +27,13 @@ DEFINITIONS = {
 def accepted_prefix(matches: Iterable[object]) -> int:
     """How many drafted tokens were accepted, given for each whether it matched: those before the first mismatch."""
     return sum(1 for _ in takewhile(bool, matches))
+
+
+def first_difference(plain: Sequence[int], tokens: Sequence[int]) -> int | None:
+    """How many tokens two answers share from their beginning; None where they are equal."""
+    if tuple(plain) == tuple(tokens):
+        return None
+    return accepted_prefix(a == b for a, b in zip(plain, tokens, strict=False))
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ class Keyed:
 
 
 def best(keys: Tensor, k: int) -> list[int]:
-    """The k tokens of the largest of keys [V], largest first; fewer where fewer are above -inf."""
+    """The tokens of the k largest of keys [V], largest first; fewer where fewer are above -inf."""
     if k == 1:
         return [_best(keys)] if keys.max() > -math.inf else []
     top = keys.topk(min(k, len(keys)))

@@ -1,4 +1,5 @@
-"""The frozen values that cross package boundaries: Prompt, Budget, Draft, Row, Scores, Verdict, TokenLogprob.
+"""The frozen values that cross package boundaries: Prompt, Budget, Draft, Row, Sublayers, Scores, Verdict,
+TokenLogprob.
 
 They hold data and small derivations, and know no model, rule or text. Shape alphabet: B batch, T time, n draft nodes,
 V vocabulary, D hidden, L layers, S key/value slots.
@@ -26,6 +27,11 @@ class Budget:
 
     depth: int
     nodes: int = 64
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest chain within it; 0 where nothing is to be drafted."""
+        return max(0, min(self.depth, self.nodes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ PACKAGE = ROOT / "src" / "specdecode"
 
 # Imports go from later rows to earlier ones. The units of one row are strangers to each other.
 LAYERS = [
-    {"errors", "files"},
+    {"errors"},
+    {"files"},
     {"registry"},
     {"types"},
     {"tree"},

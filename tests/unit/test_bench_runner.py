@@ -16,7 +16,7 @@ import specdecode as sd
 from specdecode.bench import Plan, Question, Source, run
 from specdecode.bench.arms import Models, parse
 from specdecode.bench.records import RECORDS, About, Answer, Divergence, Journal, LeftOut, Place, Timing
-from specdecode.bench.runner import encode, first_difference, measure, rotated
+from specdecode.bench.runner import encode, measure, rotated
 from specdecode.errors import BadInput, SpecError
 
 SCRIPT = [ord(c) for c in "abcdefghij"]
@@ -250,14 +250,6 @@ def test_settings_tell_runs_apart(changes: dict[str, Any]) -> None:
     one = Plan(("plain", "ngram"), QUESTIONS, max_new_tokens=8, warmups=0)
     assert one.settings() == replace(one).settings() != replace(one, **changes).settings()
     assert {"threads", "torch", "processor"} <= one.settings()["machine"].keys()
-
-
-@pytest.mark.parametrize(
-    ("plain", "other", "position"),
-    [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1, 2], [1], 1), ([1], [1, 2], 1), ([], [], None), ([1], [2, 1], 0)],
-)
-def test_the_first_difference(plain: list[int], other: list[int], position: int | None) -> None:
-    assert first_difference(plain, other) == position
 
 
 def test_a_whole_benchmark_on_a_tiny_model(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from texts import VOCAB
 
 import specdecode as sd
 from specdecode.certify.findings import FAIL, PASS
-from specdecode.certify.parity import Parted, coupled, first_difference, greedy, judge_gap, judge_parity
+from specdecode.certify.parity import Parted, coupled, greedy, judge_gap, judge_parity
 
 TARGET, SMALL = BranchLM(VOCAB, seed=1, scale=3.0), BranchLM(VOCAB, seed=2, scale=3.0)
 LOOKING_BACK = StubLM(lambda prefix, _: TARGET.law(prefix[-2:], 0), VOCAB)  # repeats itself, so that lookups are right
@@ -57,9 +57,3 @@ def test_a_near_tie_is_excused_and_a_text_that_ends_early_is_not() -> None:
     ended = Parted(1, 5, plain=1, token=None, gap=None, excused=False)
     assert judge_parity("test", [9, 9], [near, ended]).outcome == FAIL
     assert judge_gap([near, ended], 1e-4).outcome == FAIL
-
-
-def test_first_difference() -> None:
-    assert first_difference([1, 2], [1, 2]) is None
-    assert first_difference([1, 2, 3], [1, 4, 3]) == 1
-    assert first_difference([1, 2, 3], [1, 2]) == 2

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from stubs import BranchLM, StubLM, Watched, decode, dense, make_session, measured, plain, primed, tiny
 
+from specdecode import costs
+from specdecode.costs import Curve
+from specdecode.drafters.auto import Auto
 from specdecode.drafters.early_exit import PPD, EarlyExit
 from specdecode.drafters.layer_skip import LayerSkip, Threshold
 from specdecode.drafters.merged import Merged, take
@@ -91,7 +95,7 @@ class TestEarlyExit:
         lm = BranchLM()
         watched = Watched(EarlyExit(2, tree="dynamic:nodes=3:depth=3:top=2"))
         decode(lm, watched, [1, 2], n=20)
-        assert not any(turn.draft.entry for turn in watched.seen[:-3])
+        assert not any(turn.draft.entry for turn in watched.seen)
 
     def test_rows_that_resume_and_rows_that_do_not_share_a_step(self) -> None:
         """One session has one token left, and so no draft."""
@@ -195,6 +199,44 @@ class TestLayerSkip:
         with pytest.raises(BadOption, match=re.escape(says)):
             decode(lm, LayerSkip(skip), [1])
         assert not lm.passes
+
+    def test_without_a_confidence_chains_are_whole(self) -> None:
+        lm = StubLM(lambda prefix, i: torch.zeros(3), 3)
+        assert LayerSkip(confidence=None).adaptive is False
+        watched = Watched(LayerSkip(confidence=None, k=4))
+        (session,) = decode(lm, watched, [0], n=20)
+        assert session.new_tokens == plain(lm, [0], 20)
+        assert len(watched.seen[0].draft) == 4
+        with pytest.raises(BadOption, match="adaptive moves the confidence"):
+            LayerSkip(confidence=None, adaptive=True)
+
+
+@pytest.mark.parametrize(("drafter", "share"), [(LayerSkip("a1-2"), 0.75), (EarlyExit(1), 0.25), (PPD(2), 0.5)])
+def test_they_say_what_part_of_a_pass_a_level_takes(drafter: Any, share: float) -> None:
+    assert drafter.share(BranchLM()) == share
+
+
+def test_to_auto_they_are_not_free_where_no_clock_tells() -> None:
+    """Under rejection. Of nothing skipped every draft is right, and takes a pass."""
+    auto = Auto((LayerSkip("none", confidence=None),), curve=lambda rows, context: 1.0)
+    watched, sampling = Watched(auto), Sampling(temperature=1, seed=3)
+    decode(BranchLM(), watched, [1, 2], n=40, rule="rejection", sampling=sampling)
+    assert not any(turn.draft.tokens for turn in watched.seen)
+
+
+@pytest.mark.parametrize("make", [partial(LayerSkip, "a1-3+m1-3"), partial(EarlyExit, 1)])
+def test_an_optimal_tree_without_a_size_is_as_large_as_pays(make: Any) -> None:
+    """Rows that are free take all there is, rows as dear as passes none."""
+
+    def largest(row_s: float) -> int:
+        lm = BranchLM()
+        costs.remember(lm, Curve((1, 65), (0,), ((1.0, 1 + 64 * row_s),)))
+        watched = Watched(make(tree="optimal:acceptance=.8/.1"))
+        decode(lm, watched, [1, 2], n=20)
+        return max(len(turn.draft) for turn in watched.seen)
+
+    assert largest(0.0) > 4
+    assert largest(2.0) == 0
 
 
 class TestThreshold:

@@ -12,7 +12,7 @@ from stubs import BranchLM, ScriptLM, StubLM, Watched, decode, make_session, pla
 from specdecode.drafters import make_drafter
 from specdecode.drafters.lookahead import Lookahead, Looking
 from specdecode.drafters.ngram import Ngram
-from specdecode.drafters.prediction import scored
+from specdecode.drafters.prediction import rows_by_path
 from specdecode.engine import Generation
 from specdecode.errors import BadOption, Incompatible
 from specdecode.models.lm import Capabilities
@@ -136,7 +136,7 @@ def test_the_window_is_probes_in_a_tree() -> None:
     assert not any(draft.is_candidate(node) for node in range(len(draft)))
     assert [len(path) for path in paths] == [2, 3, 4, 5]
     depth = depths(draft.parents)
-    assert [depth[scored(draft)[path] - 1] + 1 for path in paths] == [2, 3, 4, 5]
+    assert [depth[rows_by_path(draft)[path] - 1] + 1 for path in paths] == [2, 3, 4, 5]
 
 
 def test_probes_are_never_accepted() -> None:
@@ -157,7 +157,7 @@ def test_a_pass_is_both_branches() -> None:
     for tail in ((1, 2), (1, 3), (paths[0][0], 5)):
         looking._pools[0].add((session.newest, *tail))
     draft = draft_of(looking)
-    found = {path: draft.is_candidate(row - 1) for path, row in scored(draft).items() if row}
+    found = {path: draft.is_candidate(row - 1) for path, row in rows_by_path(draft).items() if row}
     candidates = {(1,), (1, 2), (1, 3), paths[0], (*paths[0], 5)}
     assert {path for path, candidate in found.items() if candidate} == candidates
     assert set(found) == candidates | {paths[1][:1], paths[1]}
@@ -183,7 +183,7 @@ def test_budgets(depth: int, nodes: int) -> None:
     assert max(depths(draft.parents), default=-1) < max(depth, 0)
     candidates = sum(draft.is_candidate(node) for node in range(len(draft)))
     assert candidates == min(nodes, 2 * min(depth, 4))
-    ends = {scored(draft).get(path) for path in looking._windows[0].paths()} - {None}
+    ends = {rows_by_path(draft).get(path) for path in looking._windows[0].paths()} - {None}
     parents = set(draft.parents)
     leaves = {node + 1 for node in range(candidates, len(draft)) if node not in parents}
     assert leaves <= ends

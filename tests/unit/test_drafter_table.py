@@ -99,7 +99,7 @@ def test_contradictions_are_refused() -> None:
     with pytest.raises(BadOption, match="schedule='linear' is unknown; use fixed or assisted"):
         make("lm", schedule="linear")
     for confidence in (-0.1, 1.5, "0.5", True):
-        with pytest.raises(BadOption, match=r"confidence=.* is no probability"):
+        with pytest.raises(BadOption, match=r"confidence=.* will not do; give a probability"):
             make("lm", confidence=confidence)
 
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and where they are kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specdecode.files import whole, write_whole
+from specdecode.files import cache_dir, whole, write_whole
 
 
 def test_a_text_is_written_and_written_again_in_a_folder_that_is_made(tmp_path: Path) -> None:
@@ -39,3 +39,13 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path: Path, monkeypatch: pyt
         write_whole(Path(name), "x")
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
     assert not list((tmp_path / "folder").iterdir())
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPECDECODE_CACHE", str(tmp_path / "cache"))
+    assert cache_dir() == tmp_path / "cache"
+    monkeypatch.delenv("SPECDECODE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "specdecode"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_dir() == Path.home() / ".cache" / "specdecode"

@@ -263,15 +263,6 @@ def test_a_cache_in_the_home_of_nobody_is_refused(file: Path, monkeypatch: pytes
         gguf.converted(file)
 
 
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert gguf.cache_dir() == tmp_path / "cache"
-    monkeypatch.delenv("SPECDECODE_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert gguf.cache_dir() == tmp_path / "specdecode"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert gguf.cache_dir() == Path.home() / ".cache" / "specdecode"
-
-
 def test_the_manifest_lists_every_file(ready: Path) -> None:
     listed = set(json.loads((ready / gguf.MANIFEST).read_text()))
     assert listed == {path.name for path in ready.iterdir()} - {gguf.MANIFEST}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdecode.metrics import DEFINITIONS, Metrics, StepRecord, accepted_prefix
+from specdecode.metrics import DEFINITIONS, Metrics, StepRecord, accepted_prefix, first_difference
 
 
 def record(
@@ -158,3 +158,11 @@ def test_dictionary_is_json_and_complete():
     assert as_dict["per_position"] == metrics.per_position
     assert as_dict["rest_s"] == metrics.rest_s
     assert as_dict.keys() >= DEFINITIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "position"),
+    [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1, 2], [1], 1), ([1], [1, 2], 1), ([], [], None), ([1], [2, 1], 0)],
+)
+def test_the_first_difference(plain: list[int], other: list[int], position: int | None) -> None:
+    assert first_difference(plain, other) == position

@@ -110,7 +110,7 @@ def test_stops_that_are_no_sequence_are_refused(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", ["include_stop", "ignore_eos"])
 @pytest.mark.parametrize("value", ["no", 0, None])
 def test_a_switch_is_true_or_false(name: str, value: Any) -> None:
-    with pytest.raises(BadOption, match=f"{name}={value!r} is neither True nor False"):
+    with pytest.raises(BadOption, match=f"{name}={value!r} is neither true nor false"):
         sd.Limits(**{name: value})
 
 

@@ -21,9 +21,8 @@ from typing import Any
 import torch
 
 from ..errors import BadOption, Incompatible, SpecError, shown
-from ..files import whole
+from ..files import cache_dir, whole
 from ..models import embedded
-from ..models.gguf import cache_dir
 from .arms import Models, Source
 from .records import Timing
 

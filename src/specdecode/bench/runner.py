@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, BadOption, check_count
+from ..metrics import first_difference
 from ..models.embedded import NAME
 from ..text.detokenize import Decoder
 from ..text.model import Model
@@ -212,11 +213,3 @@ def differing(arms: Sequence[str], journal: Journal, place: Place) -> dict[str, 
         for name, position in positions.items()
         if position is not None and (name, place) not in journal.divergences
     }
-
-
-def first_difference(plain: Sequence[int], tokens: Sequence[int]) -> int | None:
-    """How many tokens two answers share from their beginning; None where they are equal."""
-    if tuple(plain) == tuple(tokens):
-        return None
-    pairs = enumerate(zip(plain, tokens, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(plain), len(tokens)))

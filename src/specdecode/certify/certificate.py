@@ -17,12 +17,12 @@ from ..sampling import Sampling
 from ..text.completion import Completion
 from ..text.model import Model
 from ..text.request import Request
-from .findings import NOT_APPLICABLE, Certificate, Finding
+from .findings import NOT_APPLICABLE, Certificate, Finding, Tick
 from .kv import KINDS, integrity
 from .outputs import Line, check_lines, judge_lines
 from .parity import COUPLED, coupled, greedy
 from .sampled import BATCH, FREQUENCIES, RANKS, SCORE, answers, frequencies
-from .subject import Subject, Tick
+from .subject import Subject
 
 T = TypeVar("T")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PASS, FAIL, NOT_PROMISED, NOT_APPLICABLE = "pass", "FAIL", "not promised", "not applicable"
+
+
+Tick = Callable[[str], None]  # told what has been done, once for each unit of work
 
 
 @dataclass(frozen=True)

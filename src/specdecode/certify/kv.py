@@ -19,9 +19,8 @@ from torch import Tensor
 from ..models.lm import LM, read
 from ..tree import is_chain
 from ..types import Draft, Prompt, Row
-from .findings import Finding
+from .findings import Finding, Tick
 from .reference import reread, spread, tolerance
-from .subject import Tick
 
 KV = "KV integrity"
 CHAIN = (-1, 0, 1)

@@ -18,12 +18,11 @@ from ..sampling import Sampling
 from ..text.model import Model
 from ..text.request import Request
 from ..types import Prompt
-from .findings import Finding
+from .findings import Finding, Tick
 from .parity import GAP, GREEDY, Parted, judge_gap, judge_parity
 from .reference import Reference, near_tie
 from .sampled import RANKS, SCORE, is_truncated, judge_told
 from .statistics import Told
-from .subject import Tick
 
 KEYS = ("prompt_ids", "sampling", "output_ids")
 OPTIONS = tuple(f.name for f in fields(Sampling) if f.name != "processors")  # which are no JSON

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ..metrics import accepted_prefix
+from ..metrics import first_difference
 from ..sampling import Sampling
 from ..text.completion import Completion
 from ..text.request import make_noise
 from ..verify.coupled import Coupled
-from .findings import Finding
+from .findings import Finding, Tick
 from .reference import near_tie
-from .subject import Subject, Tick
+from .subject import Subject
 
 Ids = tuple[int, ...]
 
@@ -84,13 +84,6 @@ def coupled(subject: Subject, prompts: Sequence[Ids], tick: Tick) -> Finding:
         parted += _compare(subject, i, ids, sampling, (plain, fast[i].tokens))
         tick(COUPLED)
     return judge_parity(COUPLED, lengths, parted)
-
-
-def first_difference(plain: Sequence[int], tokens: Sequence[int]) -> int | None:
-    """How many tokens two texts share from their beginning; None where they are equal."""
-    if tuple(plain) == tuple(tokens):
-        return None
-    return accepted_prefix(a == b for a, b in zip(plain, tokens, strict=False))
 
 
 def _compare(subject: Subject, text: int, ids: Ids, sampling: Sampling, both: tuple[Ids, Ids]) -> list[Parted]:

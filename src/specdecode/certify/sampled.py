@@ -23,9 +23,9 @@ from torch import Tensor
 
 from ..sampling import Sampling
 from ..text.completion import Completion
-from .findings import Finding
+from .findings import Finding, Tick
 from .statistics import LEAST_EXPECTED, LEAST_P, MOST_Z, Told, kolmogorov, pearson, score, tail, transform
-from .subject import Subject, Tick
+from .subject import Subject
 
 FREQUENCIES, SCORE, RANKS = "frequencies", "score", "ranks"
 BATCH = 32  # answers decoded together where one prefix has many

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,8 +16,6 @@ from ..text.model import Model
 from ..text.request import Limits, Request
 from ..verify import Verifier
 from .reference import Reference
-
-Tick = Callable[[str], None]  # told what has been done, once for each unit of work
 
 
 @dataclass(frozen=True, eq=False)

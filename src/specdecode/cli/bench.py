@@ -37,9 +37,7 @@ class Bench:
     questions: Annotated[str | None, flag(ASKED, "Spec-Bench's question.jsonl, or one like it; our own if absent.")] = (
         None
     )
-    tasks: Annotated[str | None, flag(ASKED, "Some tasks, such as qa,rag; ours has edit and chat beside the six.")] = (
-        None
-    )
+    tasks: Annotated[str | None, flag(ASKED, "Some tasks, such as qa,rag; ours has edit, copy and chat too.")] = None
     per_task: Annotated[int | None, flag(ASKED, "Questions of each task, evenly spaced; all if absent.")] = None
     max_new_tokens: Annotated[int, flag(LIMITS, "The most new tokens of an answer (128).")] = 128
     repeats: Annotated[int, flag(LIMITS, "How often everything is asked (1).")] = 1
@@ -118,13 +116,12 @@ def _name(settings: dict[str, Any]) -> str:
 @contextmanager
 def _progress() -> Iterator[Watch]:
     """A bar on the terminal, with the time that is left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from . import show
 
-    console = show.console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with show.progress(*columns) as progress:
         bar = progress.add_task("", total=None)
 
         def watch(done: int, total: int, what: str) -> None:

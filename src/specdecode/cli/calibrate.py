@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .settings import DRAFTING, MODEL, OUTPUT, Settings, flag, spread
+from .settings import DRAFTING, OUTPUT, ModelSettings, Settings, flag, spread
 
 if TYPE_CHECKING:
     from ..costs import Curve
@@ -22,14 +22,9 @@ TOKENS = 48  # decoded to see what drafting takes
 
 
 @dataclass(frozen=True)
-class Calibrate:
+class Calibrate(ModelSettings):
     """What `calibrate` is asked."""
 
-    model: Annotated[str | None, flag(MODEL, "Folder, hub id or .gguf file; the default model if absent.")] = None
-    dtype: Annotated[str | None, flag(MODEL, "Of the weights: float32, bfloat16, float16 or int8.")] = None
-    runtime: Annotated[str | None, flag(MODEL, "dense (the fast one) or transformers; what fits if absent.")] = None
-    device: Annotated[str | None, flag(MODEL, "Where to run, such as cpu or cuda.")] = None
-    threads: Annotated[int | None, flag(MODEL, "CPU threads to use.")] = None
     draft_model: Annotated[str | None, flag(DRAFTING, "A smaller model, measured as well.")] = None
     plot: Annotated[str | None, flag(OUTPUT, "PNG file for the curves; beside the stored ones if absent.")] = None
     json: Annotated[bool, flag(OUTPUT, "Print one JSON document and nothing else.", "--json")] = False
@@ -46,13 +41,11 @@ def calibrate(asked: Calibrate) -> None:
     from .curves import draw
     from .resolve import Resolved
 
-    given = asdict(asked)
-    settings = {name: given.pop(name) for name in ("model", "dtype", "runtime", "device", "threads", "draft_model")}
-    resolved = Resolved.of(Settings(**settings))
+    resolved = Resolved.of(Settings(**asked.of_the_model, draft_model=asked.draft_model))
     if asked.plot == "":
         raise BadOption("--plot is empty; give a file, or leave it out")
     if asked.dry_run:
-        show.document({**resolved.describe(), **given})
+        show.document({**resolved.describe(), "plot": asked.plot, "json": asked.json, "dry_run": True})
         return
     with show.busy("Loading the model"):
         model, drafter = resolved.load()
@@ -174,12 +167,9 @@ def _verdict(curve: Curve, found: dict[str, Any]) -> Iterator[str]:
 @contextmanager
 def _progress(models: int) -> Iterator[Callable[[float], None]]:
     """A bar on the terminal over what is measured of all models; told each one's share."""
-    from rich.progress import Progress
-
     from . import show
 
-    console = show.console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with show.progress() as progress:
         bars = [progress.add_task("Measuring passes", total=1.0) for _ in range(models)]
 
         def advance(share: float) -> None:

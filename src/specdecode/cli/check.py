@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,9 +15,8 @@ from .settings import LIMITS, OUTPUT, Settings, flag, spread
 if TYPE_CHECKING:
     from ..bench.questions import Question
     from ..certify import Certificate, Counts
-    from ..certify.subject import Tick
+    from ..certify.findings import Tick
 
-OF_THE_MODEL = ("model", "dtype", "runtime", "device", "threads")
 COLOURS = {"pass": "green", "FAIL": "bold red"}
 
 
@@ -79,13 +78,14 @@ def _refuse(settings: Settings, asked: Asked) -> None:
     if asked.out is not None and (not asked.out or Path(asked.out).is_dir()):
         raise BadOption(f"--out {asked.out} is no file; name one, such as certificate.json")
     if asked.outputs is not None:
-        moot = _changed(settings, OF_THE_MODEL) + _changed(asked, ("outputs", "gap", "out", "json", "dry_run"))
-        for name in moot:
-            flag = "--" + name.replace("_", "-")
+        moot = _changed(settings, settings.of_the_model)
+        moot += _changed(asked, ("outputs", "gap", "out", "json", "dry_run"))
+        if moot:
+            flag = "--" + moot[0].replace("_", "-")
             raise BadOption(f"{flag} says how to decode, and --outputs judges texts that are there; leave one out")
 
 
-def _changed(given: Any, others: tuple[str, ...]) -> list[str]:
+def _changed(given: Any, others: Collection[str]) -> list[str]:
     """The fields of `given` that are not as they are by default, `others` aside."""
     usual = type(given)()
     return [f.name for f in fields(given) if f.name not in others and getattr(given, f.name) != getattr(usual, f.name)]
@@ -156,12 +156,9 @@ def _sampled(settings: Settings) -> Settings:
 @contextmanager
 def _progress(total: int) -> Iterator[Tick]:
     """A bar on the terminal over all tests."""
-    from rich.progress import Progress
-
     from . import show
 
-    console = show.console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with show.progress() as progress:
         bar = progress.add_task("Checking", total=total)
         yield lambda what: progress.update(bar, advance=1, description=what)
 

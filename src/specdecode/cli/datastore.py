@@ -87,12 +87,11 @@ def _tell(path: str, store: Store, as_json: bool) -> None:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
     """A bar on the terminal over the bytes that are tokenised."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
     from . import show
 
-    console = show.console(stderr=True)
     columns = (TextColumn("Tokenising"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with show.progress(*columns) as progress:
         bar = progress.add_task("", total=total)
         yield lambda done: progress.advance(bar, done)

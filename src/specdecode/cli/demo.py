@@ -22,7 +22,7 @@ PROMPTS = {
     ),
 }
 
-DRAFTERS = ("null", "ngram", "suffix", "auto")
+SHOWN = ("null", "ngram", "suffix", "auto")
 
 Told = tuple[list["Piece"], "Completion"]
 
@@ -54,10 +54,10 @@ def demo(
 
 
 def drafters_at_hand() -> list[Drafter]:
-    """Drafters that need no other model and no training, plain decoding first."""
+    """Those that are shown: they need no other model and no training. Plain decoding comes first."""
     from ..drafters import make_drafter
 
-    return [make_drafter(name) for name in DRAFTERS]
+    return [make_drafter(name) for name in SHOWN]
 
 
 def _tell(model: Model, text: str, drafter: Drafter, max_new_tokens: int) -> Told:

@@ -13,7 +13,7 @@ import torch
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
 from ..drafters.auto import Auto
 from ..drafters.choosing import Decision
-from ..errors import BadOption, shown
+from ..errors import BadInput, BadOption, shown
 from ..grammar import Grammar
 from ..models.embedded import NAME
 from ..models.loading import as_device, as_dtype
@@ -152,11 +152,12 @@ def _grammar(s: Settings) -> Grammar | None:
 
 
 def _read(flag: str, path: str) -> str:
-    """The text of a file. Raises BadOption where it cannot be read."""
+    """The text of a file. Raises BadInput where it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no file name
-        raise BadOption(f"{flag} {shown(path)}: {reason(error)}; give a text file") from error
+        why = getattr(error, "strerror", None) or reason(error)
+        raise BadInput(f"{flag} {shown(path)}: {why}; give a text file") from error
 
 
 def _drafter(s: Settings) -> str:

@@ -23,14 +23,24 @@ LIMITS, OUTPUT = "Limits", "Output"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Model, drafting, sampling, grammar and limits. Defaults are the library's own; None leaves a choice to it."""
+class ModelSettings:
+    """Which model, and how it runs. None leaves a choice to the library."""
 
     model: Annotated[str | None, flag(MODEL, "Folder, hub id or .gguf file; the default model if absent.")] = None
     dtype: Annotated[str | None, flag(MODEL, "Of the weights: float32, bfloat16, float16 or int8.")] = None
     runtime: Annotated[str | None, flag(MODEL, "dense (the fast one) or transformers; what fits if absent.")] = None
     device: Annotated[str | None, flag(MODEL, "Where to run, such as cpu or cuda.")] = None
     threads: Annotated[int | None, flag(MODEL, "CPU threads to use.")] = None
+
+    @property
+    def of_the_model(self) -> dict[str, Any]:
+        """These settings alone, of a command that has more."""
+        return {f.name: getattr(self, f.name) for f in fields(ModelSettings)}
+
+
+@dataclass(frozen=True)
+class Settings(ModelSettings):
+    """Model, drafting, sampling, grammar and limits. Defaults are the library's own; None leaves a choice to it."""
 
     drafter: Annotated[str | None, flag(DRAFTING, "See `specdecode methods`; the default one if absent.")] = None
     draft_model: Annotated[str | None, flag(DRAFTING, "A smaller model, for the drafters lm and auto.")] = None
@@ -45,7 +55,7 @@ class Settings:
     )
     budget: Annotated[float | None, flag(DRAFTING, "The most nats that a relaxed rule may spend on an answer.")] = None
 
-    temperature: Annotated[float | None, flag(SAMPLING, "0 is greedy, which is the default.")] = None
+    temperature: Annotated[float | None, flag(SAMPLING, "0 is greedy (generate's default).")] = None
     top_k: Annotated[int | None, flag(SAMPLING, "Only the k likeliest tokens.")] = None
     top_p: Annotated[float | None, flag(SAMPLING, "Only the likeliest tokens of together this probability.")] = None
     min_p: Annotated[float | None, flag(SAMPLING, "Only tokens this likely, compared with the likeliest.")] = None

@@ -23,8 +23,10 @@ from ..verify import RULES
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
 
 DRAFTED, OWN = typer.colors.GREEN, typer.colors.YELLOW
+FIRST = 5  # positions of a draft that a summary tells of
 
 
 @contextmanager
@@ -32,6 +34,14 @@ def busy(what: str) -> Iterator[None]:
     """A line on the terminal while the body runs."""
     with console(stderr=True).status(what):
         yield
+
+
+def progress(*columns: ProgressColumn) -> Progress:
+    """A bar with these columns, rich's own if there are none; on a terminal only, and gone when it is left."""
+    from rich.progress import Progress
+
+    terminal = console(stderr=True)
+    return Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
 
 
 def measure(lm: LM, drafter: Drafter) -> None:
@@ -110,10 +120,12 @@ def summary(done: Completion) -> list[str]:
     ]
     if m.drafted:
         least = "1" if len(m.per_position) == 1 else "1, 2, ..."
-        shares = ", ".join(percent(share, 1) for share in m.per_position)
+        shares = ", ".join(percent(share, 1) for share in m.per_position[:FIRST])
+        more = ", ..." if len(m.per_position) > FIRST else ""
+        trees = f"; paths of trees with {m.nodes} nodes" if m.nodes > m.drafted else ""
         lines.append(
             f"accepted {m.accepted} of {m.drafted} drafted tokens ({percent(m.accepted, m.drafted)}); steps that "
-            f"accepted at least {least} of them: {shares}"
+            f"accepted at least {least} of them: {shares}{more}{trees}"
         )
     if not RULES[done.rule].lossless:
         each = f"{m.nats:.2f} nats spent, {figure(m.nats_per_token, 3)} a token" if m.nats else "0 nats spent"

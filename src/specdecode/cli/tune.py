@@ -9,20 +9,15 @@ from typing import Annotated
 
 import typer
 
-from .settings import DRAFTING, MODEL, OUTPUT, Settings, flag, spread
+from .settings import DRAFTING, OUTPUT, ModelSettings, Settings, flag, spread
 
 app = typer.Typer(help="Search for settings on this machine.", no_args_is_help=True)
 
 
 @dataclass(frozen=True)
-class LayerSkipSearch:
+class LayerSkipSearch(ModelSettings):
     """What `tune layer-skip` is asked."""
 
-    model: Annotated[str | None, flag(MODEL, "Folder, hub id or .gguf file; the default model if absent.")] = None
-    dtype: Annotated[str | None, flag(MODEL, "Of the weights: float32, bfloat16, float16 or int8.")] = None
-    runtime: Annotated[str | None, flag(MODEL, "dense (the fast one) or transformers; what fits if absent.")] = None
-    device: Annotated[str | None, flag(MODEL, "Where to run, such as cpu or cuda.")] = None
-    threads: Annotated[int | None, flag(MODEL, "CPU threads to use.")] = None
     trials: Annotated[int, flag(DRAFTING, "Sets to try, those of an earlier search included.")] = 100
     max_new_tokens: Annotated[int, flag(DRAFTING, "Tokens to decode for each of four prompts.")] = 32
     name: Annotated[str, flag(OUTPUT, "What to keep the best set under; the drafter takes 'tuned' by itself.")] = (
@@ -43,8 +38,7 @@ def layer_skip(asked: LayerSkipSearch) -> None:
     from .resolve import Resolved
 
     wanted = Search(asked.trials, asked.max_new_tokens, asked.name)
-    names = ("model", "dtype", "runtime", "device", "threads")
-    resolved = Resolved.of(Settings(**{name: getattr(asked, name) for name in names}, drafter="null"))
+    resolved = Resolved.of(Settings(**asked.of_the_model, drafter="null"))
     with show.busy("Loading the model"):
         model, _ = resolved.load()
     with _progress(asked.trials) as tell:
@@ -52,7 +46,7 @@ def layer_skip(asked: LayerSkipSearch) -> None:
     if asked.json:
         show.document({**asdict(found), "skip": found.skip.text, "name": asked.name, "path": str(found.path)})
         return
-    print(f"{found.skip.text}", flush=True)
+    print(found.skip.text, flush=True)
     show.note(
         f"kept as {asked.name!r}: {found.speed_up:.2f} of plain decoding's speed, {found.tokens_per_step:.2f} tokens a "
         f"step, the best of {found.trials} sets"
@@ -64,17 +58,16 @@ def layer_skip(asked: LayerSkipSearch) -> None:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int, float], None]]:
     """A bar on the terminal over the trials, and the best speed-up so far."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from . import show
 
-    console = show.console(stderr=True)
     columns = (
         TextColumn("Trying sets, best {task.fields[best]:.2f}x"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with show.progress(*columns) as progress:
         bar = progress.add_task("", total=total, best=0.0)
         yield lambda trial, best: progress.update(bar, completed=trial, best=best)

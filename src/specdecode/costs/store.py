@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ..errors import LoadError
-from ..files import write_whole
-from ..models.gguf import cache_dir
+from ..files import cache_dir, write_whole
 from ..models.lm import LM
 from .curve import Curve
 from .hardware import machine

@@ -35,8 +35,9 @@ class Drafting(Protocol):
 class Drafter(Protocol):
     """A way of drafting, with its options. Immutable: one drafter serves any number of generations at once.
 
-    For `auto`, a drafter may have one of two more attributes: `model_free`, True where drafting runs no model, so that
-    it is asked at every step; or `lm`, the model that it runs once for each token of depth, whose cost is measured.
+    For `auto`, a drafter may have one of three more attributes: `model_free`, True where drafting runs no model, so
+    that it is asked at every step; `lm`, the model that it runs once for each token of depth, whose cost is measured;
+    or `share(target)`, the part of a target's pass that it takes for each token of depth.
     One that holds text has `check_tokenizer(fingerprint)`, which raises Incompatible where ids mean something else."""
 
     name: str

@@ -67,13 +67,12 @@ class Auto:
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> Choosing:
         made = self.made
-        sources = [
-            Source(i, made[i].name, drafting)
-            for i, drafting in enumerate(begin_all(self.name, made, sessions, target, cache))
-        ]
-        for source, drafter in zip(sources, made, strict=True):
-            source.step_s = costs.of(drafter.lm)(1, 0) if hasattr(drafter, "lm") else None
+        begun = begin_all(self.name, made, sessions, target, cache)
         curve = self.curve or costs.of(target)
+        sources = [
+            Source(i, drafter.name, drafting, _step_s(drafter, target, curve))
+            for i, (drafter, drafting) in enumerate(zip(made, begun, strict=True))
+        ]
         apart = [row for row, session in enumerate(sessions) if isinstance(session.noise, Stream)]
         together = [row for row in range(len(sessions)) if row not in apart]
         teams = [
@@ -81,3 +80,10 @@ class Auto:
             for rows in (together, *([row] for row in apart))
         ]
         return Choosing(sources, sessions, teams, self.nodes, None if apart else self.clock, self.tell)
+
+
+def _step_s(drafter: Drafter, target: LM, curve: Callable[[int, float], float]) -> float | None:
+    """Seconds that a source takes for each token of depth, by the curves; None where they do not tell."""
+    if hasattr(drafter, "lm"):
+        return costs.of(drafter.lm)(1, 0)
+    return drafter.share(target) * curve(1, 0) if hasattr(drafter, "share") else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
-from ..errors import BadOption, Incompatible, check_count, shown
+from ..errors import Incompatible, check_count, check_probability
 from ..models.lm import LM
 from ..types import EMPTY, Budget, Draft
 
@@ -27,8 +27,10 @@ FAINT = 0.02  # what shorter contexts have to say is left out where they count f
 
 
 @dataclass(frozen=True)
-class Shape:
-    """recurrence: [L] how often the token that followed a match of 1, 2, ... L tokens came again.
+class Criteria:
+    """By what nodes are chosen.
+
+    recurrence: [L] how often the token that followed a match of 1, 2, ... L tokens came again.
     vocab: tokens beyond end the text they stand in.
     floor: the least probability, from the root, of a node.
     width: the most children of a node."""
@@ -39,10 +41,10 @@ class Shape:
     width: int
 
 
-def grow(start: Places, budget: Budget, shape: Shape, ends: Collection[int] = ()) -> Draft:
+def grow(start: Places, budget: Budget, by: Criteria, ends: Collection[int] = ()) -> Draft:
     """The likeliest nodes within the budget, likeliest first, each with its probability behind its parent as confidence
     (SuffixDecoding, 2411.04975, grows its trees in this order). ends: tokens that nothing follows."""
-    if min(budget.depth, budget.nodes) < 1:
+    if not budget.longest:
         return EMPTY
     tokens: list[int] = []
     parents: list[int] = []
@@ -50,8 +52,8 @@ def grow(start: Places, budget: Budget, shape: Shape, ends: Collection[int] = ()
     heap: list[tuple[float, int, int, int, int, float, Places]] = []
     parent, depth, worth, behind, serial = -1, 0, -1.0, start, 0
     while True:
-        for token, (share, places) in _children(behind, shape) if depth < budget.depth else ():
-            if -worth * share < shape.floor:
+        for token, (share, places) in _children(behind, by) if depth < budget.depth else ():
+            if -worth * share < by.floor:
                 break
             serial += 1
             heappush(heap, (worth * share, serial, parent, depth, token, share, places))
@@ -65,7 +67,7 @@ def grow(start: Places, budget: Budget, shape: Shape, ends: Collection[int] = ()
     return Draft(tuple(tokens), tuple(parents), confidence=tuple(confidence)) if tokens else EMPTY
 
 
-def _children(places: Places, shape: Shape) -> list[tuple[int, tuple[float, Places]]]:
+def _children(places: Places, by: Criteria) -> list[tuple[int, tuple[float, Places]]]:
     """The likeliest tokens to follow, likeliest first: (token, (probability, the places behind it)).
 
     A context that occurred n times, and a token behind it c times, give it c / (n + new), as if something new had come
@@ -74,22 +76,22 @@ def _children(places: Places, shape: Shape) -> list[tuple[int, tuple[float, Plac
     if len(places) > 1:
         known.sort(key=lambda level: -level[0])
     found: dict[int, tuple[float, Places]] = {}
-    left, longest = 1.0, len(shape.recurrence)
+    left, longest = 1.0, len(by.recurrence)
     for length, total, followers, levels in known:
-        new = 1 / shape.recurrence[min(length, longest) - 1] - 1
+        new = 1 / by.recurrence[min(length, longest) - 1] - 1
         for token, count, place in followers:
-            if token < shape.vocab:
+            if token < by.vocab:
                 share, behind = found.get(token) or (0.0, {})
                 behind.setdefault(levels, place)
                 found[token] = (share + left * count / (total + new), behind)
         left *= new / (total + new)
         if left < FAINT:
             break
-    return sorted(found.items(), key=lambda child: -child[1][0])[: shape.width]
+    return sorted(found.items(), key=lambda child: -child[1][0])[: by.width]
 
 
-def cut(budget: Budget, k: int) -> Budget:
-    """Of at most k nodes."""
+def capped(budget: Budget, k: int) -> Budget:
+    """The budget, of at most k nodes."""
     return Budget(min(budget.depth, k), min(budget.nodes, k))
 
 
@@ -97,8 +99,7 @@ def check_options(name: str, k: int, floor: float, width: int) -> None:
     """Raises BadOption for options of the drafter `name` that are none."""
     check_count(f"drafter {name!r}: k", k, 1)
     check_count(f"drafter {name!r}: width", width, 1)
-    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
-        raise BadOption(f"drafter {name!r}: floor={shown(floor)} is no probability; give 0 to 1")
+    check_probability(f"drafter {name!r}: floor", floor)
 
 
 def check_trees(name: str, width: int, target: LM) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
+from .. import costs
 from ..errors import BadOption, Incompatible, check_count
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Sublayers
-from .model_drafting import ModelDrafting, Steady, check_confidence
+from .model_drafting import ModelDrafting, Steady, StepSeconds, check_confidence
 from .reading import TargetCache
 from .shapes import Cartesian, Chain, Shape, shape_of
 
@@ -51,7 +51,11 @@ class EarlyExit:
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> ModelDrafting:
         shape = shape_of(self.name, self.tree) or Chain(self.k or K)
-        return begin(self.name, self.exit, partial(Steady, shape, self.confidence), sessions, target, cache)
+        return _begin(self, Steady(shape, self.confidence), sessions, target, cache)
+
+    def share(self, target: LM) -> float:
+        """Of a pass: see Drafter."""
+        return _layers(self, target) / target.n_layers
 
 
 @dataclass(frozen=True)
@@ -74,19 +78,39 @@ class PPD:
         check_count("drafter 'ppd': k", self.k, 1)
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> ModelDrafting:
-        return begin(self.name, self.exit, partial(Steady, Cartesian((self.k,))), sessions, target, cache)
+        return _begin(self, Steady(Cartesian((self.k,))), sessions, target, cache)
+
+    def share(self, target: LM) -> float:
+        """Of a pass: see Drafter."""
+        return _layers(self, target) / target.n_layers
 
 
-def begin(
-    name: str, exit: int | None, pace: partial[Steady], sessions: Sequence[Session], target: LM, cache: Cache
+def _layers(drafter: EarlyExit | PPD, target: LM) -> int:
+    """How many layers draft. Raises BadOption for more than there are."""
+    if drafter.exit is None:
+        return max(1, target.n_layers // 2)
+    if drafter.exit > target.n_layers:
+        raise BadOption(
+            f"drafter {drafter.name!r}: exit={drafter.exit}, but this model has {target.n_layers} layers; give fewer"
+        )
+    return drafter.exit
+
+
+def _begin(
+    drafter: EarlyExit | PPD, pace: Steady, sessions: Sequence[Session], target: LM, cache: Cache
 ) -> ModelDrafting:
-    """The first `exit` layers of the target at work."""
+    """The first layers of the target at work."""
     if not (target.capabilities.layers and target.capabilities.taps):
-        raise Incompatible(f"drafter {name!r}: this model's layers cannot be told apart; choose another")
-    if not isinstance(pace().shape, Chain) and not target.capabilities.trees:
-        raise Incompatible(f"drafter {name!r} drafts trees, which this target cannot score: choose another")
-    last = max(1, target.n_layers // 2) if exit is None else exit
-    if last > target.n_layers:
-        raise BadOption(f"drafter {name!r}: exit={last}, but this model has {target.n_layers} layers; give fewer")
-    reading = TargetCache(target, cache, sessions, Sublayers.of(range(last)), exit=last)
-    return ModelDrafting(reading, sessions, pace)
+        raise Incompatible(f"drafter {drafter.name!r}: this model's layers cannot be told apart; choose another")
+    if not isinstance(pace.shape, Chain) and not target.capabilities.trees:
+        raise Incompatible(f"drafter {drafter.name!r} drafts trees, which this target cannot score: choose another")
+    exit = _layers(drafter, target)
+    reading = TargetCache(target, cache, sessions, Sublayers.of(range(exit)), exit=exit)
+    seconds = _seconds(target, exit / target.n_layers) if pace.shape.weighs else None
+    return ModelDrafting(reading, sessions, lambda: pace, seconds=seconds)
+
+
+def _seconds(target: LM, share: float) -> StepSeconds:
+    """The newest token and each level pass the first layers by themselves, all of them together those above."""
+    whole, above = costs.of(target), 1 - share
+    return lambda context, nodes, depth: above * whole(1 + nodes, context) + (1 + depth) * share * whole(1, context)

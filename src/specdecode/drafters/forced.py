@@ -38,10 +38,7 @@ class Forcing:
         self._sessions = sessions
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
-        return [
-            _forced(self._sessions[row], max(0, min(budget.depth, budget.nodes)))
-            for row, budget in zip(rows, budgets, strict=True)
-        ]
+        return [_forced(self._sessions[row], budget.longest) for row, budget in zip(rows, budgets, strict=True)]
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
         pass

@@ -44,9 +44,8 @@ class Growth:
         keeps_last: bool = False,
     ) -> None:
         self.session, self._plan = session, plan
-        self._ranked = plan.beam is not None
-        self._draws = isinstance(session.noise, Stream) and not self._ranked
-        self._replacement = replacement and self._draws
+        self._chooses = self.ranked and isinstance(session.noise, Stream)  # where other plans draw
+        self._replacement = replacement and isinstance(session.noise, Stream) and not self.ranked
         self._confidence, self._keeps_last = confidence, keeps_last
         self._last: set[int] = set()  # nodes that keeps_last kept
         self.tokens: list[int] = []
@@ -58,9 +57,9 @@ class Growth:
         self.level: Sequence[int] = self.frontier
 
     @property
-    def drops(self) -> bool:
-        """Whether the draft is less than what was grown."""
-        return self._plan.nodes is not None and len(self.tokens) > self._plan.nodes
+    def ranked(self) -> bool:
+        """Whether the likeliest nodes are kept of what is grown."""
+        return self._plan.beam is not None
 
     def extend(self, rows: Tensor) -> None:
         """Give the m nodes of the frontier their children. rows: [m, V] logits of what may follow each of them, over
@@ -82,8 +81,8 @@ class Growth:
     def draft(self) -> Draft:
         if not self.tokens:
             return EMPTY
-        laws = None if self._ranked or isinstance(self.session.noise, Argmax) else tuple(self._laws)
-        if self._plan.nodes is None or not self.drops:
+        laws = None if self.ranked or isinstance(self.session.noise, Argmax) else tuple(self._laws)
+        if self._plan.nodes is None or len(self.tokens) <= self._plan.nodes:
             return Draft(tuple(self.tokens), tuple(self.parents), q=laws, replacement=self._replacement)
         nodes = sorted(self._likeliest(range(len(self.tokens)), self._plan.nodes))
         place = {-1: -1} | {node: i for i, node in enumerate(nodes)}
@@ -104,7 +103,7 @@ class Growth:
         if self._replacement:
             tokens, keys = [session.noise.draw(law, position) for _ in range(width)], law
         else:
-            keys = law if self._ranked and isinstance(session.noise, Stream) else session.noise.keys(law, position)
+            keys = law if self._chooses else session.noise.keys(law, position)
             tokens = best(keys, width)
         if doubts:
             self._last.update(range(len(self.tokens), len(self.tokens) + len(tokens)))
@@ -112,7 +111,7 @@ class Growth:
         self.parents += [node] * len(tokens)
         self._paths += [(*path, rank) for rank in range(len(tokens))]
         self._laws += [law] * len(tokens)
-        if self._ranked:
+        if self.ranked:
             above = self._values[node] if node >= 0 else 0.0
             self._values += (torch.log_softmax(keys, -1)[tokens] + above).tolist()
 

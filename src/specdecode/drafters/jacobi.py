@@ -14,7 +14,7 @@ from ..errors import BadOption, check_count, is_count, shown
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
-from .prediction import predict, scored
+from .prediction import predict, rows_by_path
 
 MODES = ("jacobi", "gauss-seidel", "hybrid")
 INITS = ("prompt", "repeat")
@@ -99,7 +99,7 @@ class Iteration:
 
     def _draft(self, row: int, budget: Budget) -> Draft:
         session, guess = self._sessions[row], self._guesses[row]
-        n = max(0, min(budget.depth, budget.nodes))
+        n = budget.longest
         room = self._options.room(session.position - session.prompt_length)
         if room is not None:
             n = min(n, room)
@@ -114,7 +114,7 @@ class Iteration:
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
         """The next guess: what the target says along this one as far as it was scored, behind what is now final."""
-        session, guess, rows = self._sessions[row], self._guesses[row], scored(draft)
+        session, guess, rows = self._sessions[row], self._guesses[row], rows_by_path(draft)
         start, final = len(session.tokens) - len(verdict.tokens), len(verdict.tokens)
         path = session.tokens[:start] + guess
         said: list[int] = []

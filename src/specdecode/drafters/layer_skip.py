@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..errors import BadOption, Incompatible, check_count, shown
+from .. import costs
+from ..errors import BadOption, Incompatible, check_count, check_flag, shown
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Draft, Sublayers, Verdict
 from . import skip_sets
-from .model_drafting import ModelDrafting, Pace, Steady, check_confidence
+from .model_drafting import ModelDrafting, Pace, Steady, StepSeconds, check_confidence
 from .reading import TargetCache
 from .shapes import Chain, Shape, shape_of
 from .skip_sets import TUNED, SkipSet
@@ -29,15 +30,16 @@ class LayerSkip:
                layer 4), or the name of one that `specdecode tune layer-skip` found for this model. None: the one named
                "tuned", if there is one, else attention of every other layer of the middle half.
     k:         the most tokens of a chain; None: 8.
-    confidence: a token drafted from a law that gives none this much probability is the last of its path.
-    adaptive:  move that threshold so that nine of ten drafted tokens are accepted; see Threshold. None: for chains,
-               which alone can have it.
+    confidence: a token drafted from a law that gives none this much probability is the last of its path; with None
+               there is no such limit.
+    adaptive:  move that limit so that nine of ten drafted tokens are accepted; see Threshold. None: where there is one,
+               and chains are drafted, which alone can have it.
     tree:      a shape instead of a chain, as the drafter "lm" has it.
     Raises BadOption for what is none of these, Incompatible where the model's layers cannot be run in part."""
 
     skip: str | None = None
     k: int | None = None
-    confidence: float = 0.8
+    confidence: float | None = 0.8
     adaptive: bool | None = None
     tree: str | Shape | None = None
 
@@ -49,13 +51,15 @@ class LayerSkip:
         check_confidence(self.name, self.confidence)
         if self.skip is not None and not isinstance(self.skip, str):
             raise BadOption(f"drafter 'layer_skip': skip={shown(self.skip)} is no text; give one such as 'a3-9+m4'")
-        if self.adaptive is not None and not isinstance(self.adaptive, bool):
-            raise BadOption(f"drafter 'layer_skip': adaptive={shown(self.adaptive)} is neither true nor false")
+        if self.adaptive is not None:
+            check_flag("drafter 'layer_skip': adaptive", self.adaptive)
+        if self.adaptive and self.confidence is None:
+            raise BadOption("drafter 'layer_skip': adaptive moves the confidence, of which there is none; give one")
         if self.tree is not None and (self.k is not None or self.adaptive):
             raise BadOption("drafter 'layer_skip': k and adaptive are for chains, not for trees; leave them out")
         if shape_of(self.name, self.tree) is None:
             object.__setattr__(self, "k", K if self.k is None else self.k)
-            object.__setattr__(self, "adaptive", self.adaptive is not False)
+            object.__setattr__(self, "adaptive", self.adaptive is not False and self.confidence is not None)
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> ModelDrafting:
         if not target.capabilities.sublayers:
@@ -65,9 +69,11 @@ class LayerSkip:
             raise Incompatible(f"drafter 'layer_skip': this target cannot score trees; leave tree={self.tree} out")
         chain = Chain(self.k or K)
         pace: Callable[[], Pace] = partial(Steady, tree or chain, self.confidence, keeps_last=True)
-        if self.adaptive:
+        if self.adaptive and self.confidence is not None:
             pace = partial(Threshold, chain, self.confidence)
-        return ModelDrafting(TargetCache(target, cache, sessions, self.runs(target)), sessions, pace)
+        reading = TargetCache(target, cache, sessions, self.runs(target))
+        seconds = self._seconds(target) if tree is not None and tree.weighs else None
+        return ModelDrafting(reading, sessions, pace, seconds=seconds)
 
     def runs(self, target: LM) -> Sublayers:
         """The parts of the target that draft."""
@@ -82,6 +88,15 @@ class LayerSkip:
                 )
             skip = known
         return skip.rest(target.n_layers)
+
+    def share(self, target: LM) -> float:
+        """Of a pass: see Drafter."""
+        run = self.runs(target)
+        return (len(run.attention) + len(run.feed_forward)) / (2 * target.n_layers)
+
+    def _seconds(self, target: LM) -> StepSeconds:
+        whole, share = costs.of(target), self.share(target)
+        return lambda context, nodes, depth: whole(1 + nodes, context) + depth * share * whole(1, context)
 
 
 class Threshold:

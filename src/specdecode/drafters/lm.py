@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .. import costs
-from ..errors import BadOption, Incompatible, check_count, shown
+from ..errors import BadOption, Incompatible, check_count, check_flag, shown
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Draft, Verdict
@@ -56,8 +56,7 @@ class DraftLM:
         if self.schedule not in SCHEDULES:
             raise BadOption(f"drafter 'lm': schedule={self.schedule!r} is unknown; use {' or '.join(SCHEDULES)}")
         check_confidence(self.name, self.confidence)
-        if not isinstance(self.replacement, bool):
-            raise BadOption(f"drafter 'lm': replacement={shown(self.replacement)} is neither true nor false")
+        check_flag("drafter 'lm': replacement", self.replacement)
         if self.replacement and (self.tree is None or isinstance(self.shape, Dynamic)):
             raise BadOption("drafter 'lm': replacement is for drawn siblings, which chains and dynamic trees have not")
         if self.tree is not None and (self.k is not None or self.schedule != "fixed"):
@@ -79,14 +78,14 @@ class DraftLM:
         for role, lm in (("target", target), ("draft model", self.lm)):
             if self.tree is not None and not lm.capabilities.trees:
                 raise Incompatible(f"drafter 'lm': this {role} cannot score trees; leave tree={shown(self.tree)} out")
-        pace: Callable[..., Pace] = partial(Steady, self.shape)
+        pace: Callable[[], Pace] = partial(Steady, self.shape, self.confidence)
         if self.schedule == "assisted":
-            pace = partial(Assisted, self.k or K)
+            pace = partial(Assisted, self.k or K, self.confidence)
         reading, ahead = OwnCache(self.lm, sessions), _ahead_of(self.ahead)
         return ModelDrafting(
             reading,
             sessions,
-            partial(pace, confidence=self.confidence),
+            pace,
             replacement=self.replacement,
             seconds=self._seconds(target) if self.shape.weighs else None,
             ahead=None if ahead is None else ahead.begin(sessions, self.lm, cache),

@@ -9,12 +9,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import BadOption, Incompatible, check_count, shown
+from ..errors import BadOption, Incompatible, check_count, check_flag
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
 from .pool import NgramPool
-from .prediction import predict, scored
+from .prediction import predict, rows_by_path
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Lookahead:
     def __post_init__(self) -> None:
         for option, least in (("window", 1), ("level", 2), ("guesses", 1)):
             check_count(f"drafter 'lookahead': {option}", getattr(self, option), least)
-        if not isinstance(self.text, bool):
-            raise BadOption(f"drafter 'lookahead': text={shown(self.text)} is neither true nor false")
+        check_flag("drafter 'lookahead': text", self.text)
         nodes = self.window * (self.level - 1) - 1 + self.guesses * (self.level - 1)
         if nodes > Budget.nodes:
             raise BadOption(
@@ -84,7 +83,7 @@ class Looking:
         return tree.draft()
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
-        session, window, pool, rows = self._sessions[row], self._windows[row], self._pools[row], scored(draft)
+        session, window, pool, rows = self._sessions[row], self._windows[row], self._pools[row], rows_by_path(draft)
         before = session.tokens[: -len(verdict.tokens)]
         ends: list[int | None] = []
         for path in window.paths():

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..errors import BadOption
+from ..errors import check_probability
 from ..session import Session
 from ..types import EMPTY, Budget, Draft, Row, Scores, Verdict
 from . import Drafting
@@ -26,10 +26,10 @@ from .shapes import Known, Seconds, Shape
 StepSeconds = Callable[[int, int, int], float]  # of a step, given its context and the nodes and the depth of its draft
 
 
-def check_confidence(name: str, value: Any) -> None:
+def check_confidence(name: str, value: object) -> None:
     """Raises BadOption unless `value`, an option of the drafter `name`, is None or a probability."""
-    if value is not None and not (type(value) in (int, float) and 0 <= value <= 1):
-        raise BadOption(f"drafter {name!r}: confidence={value!r} is no probability; give one from 0 to 1")
+    if value is not None:
+        check_probability(f"drafter {name!r}: confidence", value)
 
 
 class Pace(Protocol):
@@ -48,7 +48,7 @@ class Pace(Protocol):
         ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class Steady:
     """Always the same."""
 
@@ -145,7 +145,7 @@ class ModelDrafting:
         self._drafts: dict[int, Draft] = {}
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
-        room = {row: b for row, b in zip(rows, budgets, strict=True) if min(b.depth, b.nodes) >= 1}
+        room = {row: b for row, b in zip(rows, budgets, strict=True) if b.longest}
         guesses = self._guesses(rows, budgets)
         trees = [
             _Tree(row, self._growth(row, room[row]), feed, guesses.get(row, EMPTY))
@@ -210,7 +210,7 @@ class ModelDrafting:
 
     def _to_run(self, tree: _Tree) -> Sequence[int]:
         """Where scoring may resume, every node of the level is run, in the order of the draft."""
-        return tree.wants if self._reading.exit is None else tree.growth.level
+        return tree.wants if self._reading.exit is None or tree.growth.ranked else tree.growth.level
 
     def _run(self, work: Sequence[tuple[_Tree, Sequence[int] | None]], logits: bool = True) -> None:
         """One pass over nodes of trees; None is what a tree begins with."""
@@ -222,9 +222,9 @@ class ModelDrafting:
                 tree.passed(nodes, scores)
 
     def _resumable(self, exit: int, trees: Sequence[_Tree]) -> dict[int, Draft]:
-        """The drafts with their states: the last level still has to be run. Trees that dropped nodes at their end did
-        not run in the order of their drafts, and are scored from the first layer."""
-        kept = [tree for tree in trees if not tree.growth.drops]
+        """The drafts with their states: the last level still has to be run. Of trees that keep the likeliest nodes most
+        were not run, and none in the order of the draft: they are scored from the first layer."""
+        kept = [tree for tree in trees if not tree.growth.ranked]
         last = [(tree, [node for node in tree.growth.level if node not in tree.ran]) for tree in kept]
         self._run([(tree, nodes) for tree, nodes in last if nodes], logits=False)
         return {tree.row: replace(tree.growth.draft(), hidden=torch.cat(tree.states), entry=exit) for tree in kept}

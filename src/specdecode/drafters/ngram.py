@@ -59,7 +59,7 @@ class Lookup:
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
         return [
-            self._continue(self._automata[row], min(self._options.k, budget.depth, budget.nodes))
+            self._continue(self._automata[row], min(self._options.k, budget.longest))
             for row, budget in zip(rows, budgets, strict=True)
         ]
 

@@ -25,7 +25,7 @@ def predict(session: Session, row: Tensor, prefix: Sequence[int]) -> int:
     return session.noise.draw(law, len(prefix))
 
 
-def scored(draft: Draft) -> dict[tuple[int, ...], int]:
+def rows_by_path(draft: Draft) -> dict[tuple[int, ...], int]:
     """Each path of tokens in a step's draft -> the row of the scores that decides what follows it; () is the newest
     token. So a drafter finds its own nodes whatever was cut from its draft or united with it."""
     paths: list[tuple[int, ...]] = [()]

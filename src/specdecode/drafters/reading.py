@@ -184,7 +184,7 @@ class TargetCache:
         return self._lm.score(self._cache, rows, layers=self._run, taps=taps, logits=logits)
 
     def give_up(self, row: int, obstacle: str) -> None:
-        log.warning("the first layers cannot draft for session %d: %s; it goes on without drafts", row, obstacle)
+        log.warning("this model's layers cannot draft for session %d: %s; it goes on without drafts", row, obstacle)
         self._silent.add(row)
 
     def release(self, row: int) -> None:

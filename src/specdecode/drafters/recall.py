@@ -16,13 +16,14 @@ LEAST = 2  # tokens of a match
 SAMPLE = 32  # places of a match that are looked at, evenly spread
 REACH = 16  # tokens of a continuation
 
-Row = tuple[tuple[int, ...], float]  # a continuation, and how often it occurred
-Place = tuple[int, list[tuple[int, list[Row]]]]  # tokens of them that were taken, and by length of the match the rows
+Continuation = tuple[tuple[int, ...], float]  # a continuation, and how often it occurred
+# How many tokens of the continuations were taken, and by length of the match those that go on from there.
+Place = tuple[int, list[tuple[int, list[Continuation]]]]
 
 
 def recall(array: SuffixArray, context: Sequence[int], budget: Budget) -> Places:
     """Where to go on from after a context, or nowhere."""
-    matches, reach = array.matches(context, LEAST, SAMPLE), min(budget.depth, budget.nodes, REACH)
+    matches, reach = array.matches(context, LEAST, SAMPLE), min(budget.longest, REACH)
     if not matches or reach < 1:
         return {}
     groups = []
@@ -41,7 +42,7 @@ def levels(place: Place) -> list[Level[Place]]:
         return []
     by_token = []
     for length, rows in groups:
-        split: dict[int, list[Row]] = {}
+        split: dict[int, list[Continuation]] = {}
         for row in rows:
             split.setdefault(row[0][done], []).append(row)
         by_token.append((length, split))

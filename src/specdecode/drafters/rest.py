@@ -16,7 +16,7 @@ from ..errors import BadOption, Incompatible, shown
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
-from .continuations import Shape, check_options, check_trees, cut, grow
+from .continuations import Criteria, capped, check_options, check_trees, grow
 from .recall import recall
 
 # How often what followed a match of 1, 2, 3, ... tokens in other modules of a library came again: bench/datastore.py.
@@ -67,15 +67,15 @@ class Retrieving:
 
     def __init__(self, options: Rest, sessions: Sequence[Session], vocab: int) -> None:
         self._options, self._sessions = options, sessions
-        self._shape = Shape(RECURRENCE, vocab, options.floor, options.width)
+        self._criteria = Criteria(RECURRENCE, vocab, options.floor, options.width)
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
         return [self._retrieve(self._sessions[row], budget) for row, budget in zip(rows, budgets, strict=True)]
 
     def _retrieve(self, session: Session, budget: Budget) -> Draft:
-        budget = cut(budget, self._options.k)
+        budget = capped(budget, self._options.k)
         start = recall(self._options.opened.array, session.tokens[-LONGEST:], budget)
-        return grow(start, budget, self._shape, session.stopping.stop_ids)
+        return grow(start, budget, self._criteria, session.stopping.stop_ids)
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
         pass

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import BadOption, LoadError, shown
-from ..files import write_whole
-from ..models.gguf import cache_dir
+from ..files import cache_dir, write_whole
 from ..types import Sublayers
 
 TUNED = "tuned"  # the name that tuning saves under, unless told another

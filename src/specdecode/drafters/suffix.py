@@ -15,7 +15,7 @@ from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
 from .automaton import SuffixAutomaton
-from .continuations import Places, Shape, check_options, check_trees, cut, grow
+from .continuations import Criteria, Places, capped, check_options, check_trees, grow
 from .memory import Memory
 from .ngram import RECURRENCE
 from .recall import recall
@@ -63,21 +63,21 @@ class Recalling:
 
     def __init__(self, options: Suffix, sessions: Sequence[Session], vocab: int) -> None:
         self._options = options
-        self._shape = Shape(RECURRENCE, vocab, options.floor, options.width)
+        self._criteria = Criteria(RECURRENCE, vocab, options.floor, options.width)
         self._sessions = dict(enumerate(sessions))
         self._automata = {row: SuffixAutomaton(s.tokens, LONGEST + 1) for row, s in enumerate(sessions)}
         self._earlier = options.answers.snapshot() if options.answers is not None else None
         self._answers: list[list[int]] = []  # of rows that have ended, with the tokens before that lead to them
 
     def draft(self, rows: Sequence[int], budgets: Sequence[Budget]) -> list[Draft]:
-        return [self._continue(row, cut(budget, self._options.k)) for row, budget in zip(rows, budgets, strict=True)]
+        return [self._continue(row, capped(budget, self._options.k)) for row, budget in zip(rows, budgets, strict=True)]
 
     def _continue(self, row: int, budget: Budget) -> Draft:
         automaton = self._automata[row]
         start: Places = {automaton.levels: automaton.place()}
         if self._earlier is not None:
             start |= recall(self._earlier, automaton.tokens[-LONGEST:], budget)
-        return grow(start, budget, self._shape, self._sessions[row].stopping.stop_ids)
+        return grow(start, budget, self._criteria, self._sessions[row].stopping.stop_ids)
 
     def observe(self, row: int, draft: Draft, verdict: Verdict, scores: Scores) -> None:
         pass

@@ -1,6 +1,6 @@
 """GGUF files: de-quantised once into a plain float32 folder, which then loads in a moment.
 
-Owns the cache folder and guards its contents: whole or absent, checked whenever it is used. Knows nothing of hubs,
+Guards the folders that it makes: whole or absent, checked whenever they are used. Knows nothing of hubs,
 drafts or decoding.
 """
 
@@ -25,6 +25,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from ..errors import LoadError
+from ..files import cache_dir
 from .pretrained import read_model, read_tokenizer, reason
 
 if TYPE_CHECKING:
@@ -38,19 +39,6 @@ HEAD = 1 << 22
 DIGITS_APART = {"smollm", "starcoder", "refact"}
 
 logger = logging.getLogger("specdecode")
-
-
-def cache_dir() -> Path:
-    """Where converted models live: $SPECDECODE_CACHE, else `specdecode` in the user's cache folder. Raises LoadError
-    for a home that does not exist."""
-    chosen = os.environ.get("SPECDECODE_CACHE")
-    try:
-        if chosen:
-            return Path(chosen).expanduser()
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdecode"
-    except RuntimeError as error:
-        where = chosen or "~/.cache"
-        raise LoadError(f"no cache in {where}: {reason(error)}; set SPECDECODE_CACHE to another folder") from error
 
 
 def converted(source: Path) -> Path:

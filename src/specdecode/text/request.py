@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from ..constraints import Filters
 from ..drafters import DEFAULT, DRAFTERS, Drafter, make_drafter
-from ..errors import BadOption, check_count, shown
+from ..errors import BadOption, check_count, check_flag, shown
 from ..grammar import Grammar
 from ..models.lm import LM
 from ..sampling import Argmax, Keyed, Noise, Sampling, Stream, fresh_seed
@@ -54,9 +54,7 @@ class Limits:
                 raise BadOption(f"{name}={shown(value)} is no sequence; give one, such as ()")
             object.__setattr__(self, name, tuple(value))
         for name in ("include_stop", "ignore_eos"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise BadOption(f"{name}={shown(value)} is neither True nor False; give one of them")
+            check_flag(name, getattr(self, name))
         for stop in self.stop:
             if not isinstance(stop, str) or not stop:
                 raise BadOption(f"stop={shown(stop)} is not a non-empty string; give one, or none at all")

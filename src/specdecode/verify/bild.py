@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..errors import check_number, check_probability
 from ..sampling import Noise
 from ..types import Draft, Verdict
 from . import Rows
-from .relaxed import check_budget, check_number, left_of, tolerate
+from .relaxed import check_budget, left_of, tolerate
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Bild:
 
     def __post_init__(self) -> None:
         check_number("rule 'bild': rollback", self.rollback, lambda x: x >= 0, "nats, a number >= 0")
-        check_number("rule 'bild': fallback", self.fallback, lambda x: 0 <= x <= 1, "a probability, from 0 to 1")
+        check_probability("rule 'bild': fallback", self.fallback)
         check_budget(self.name, self.budget)
 
     def verify(self, draft: Draft, rows: Rows | Tensor, noise: Noise, position: int, spent: float = 0.0) -> Verdict:

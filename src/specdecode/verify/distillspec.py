@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..errors import BadOption, shown
+from ..errors import BadOption, check_number, shown
 from ..sampling import Argmax, Noise
 from ..types import Draft, Verdict
 from . import Rows
 from .greedy import Greedy
-from .relaxed import check_budget, check_number, left_of, reject_leniently
+from .relaxed import check_budget, left_of, reject_leniently
 
 SHAPES: dict[str, Callable[[float, float], float]] = {
     "linear": lambda share, epsilon: share / epsilon,

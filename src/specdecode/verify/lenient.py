@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..errors import check_number
 from ..sampling import Argmax, Noise
 from ..types import Draft, Verdict
 from . import Rows
-from .relaxed import check_budget, check_number, gap, left_of, reject_leniently, tolerate
+from .relaxed import check_budget, gap, left_of, reject_leniently, tolerate
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Real
 
 from torch import Tensor
 
-from ..errors import BadOption, shown
+from ..errors import check_number
 from ..sampling import Argmax, Noise
 from ..tree import path_to
 from ..types import Draft, Verdict
@@ -102,9 +101,3 @@ def check_budget(rule: str, budget: float | None) -> None:
     """Raises BadOption for a budget that is none."""
     if budget is not None:
         check_number(f"rule {rule!r}: budget", budget, lambda x: x >= 0, "nats, a number >= 0, or None for no limit")
-
-
-def check_number(name: str, value: object, within: Callable[[float], bool], allowed: str) -> None:
-    """Raises BadOption unless `value` is a number that is `within`; `allowed` says which are."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not within(float(value)):
-        raise BadOption(f"{name}={shown(value)} will not do; give {allowed}")

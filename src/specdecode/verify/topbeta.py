@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..errors import check_count
+from ..errors import check_count, check_number
 from ..sampling import Noise
 from ..types import Draft, Verdict
 from . import Rows
-from .relaxed import check_budget, check_number, gap, left_of, tolerate
+from .relaxed import check_budget, gap, left_of, tolerate
 
 
 @dataclass(frozen=True)

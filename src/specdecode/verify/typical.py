@@ -9,12 +9,13 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ..errors import check_number
 from ..sampling import Argmax, Noise
 from ..types import Draft, Verdict
 from . import Rows
 from .greedy import Greedy
 from .rejection import Rejection
-from .relaxed import check_budget, check_number, left_of, longest
+from .relaxed import check_budget, left_of, longest
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 
 import numpy as np
@@ -110,11 +110,10 @@ class Packed:
     def _together(self, function: Callable[..., None], *share: object, counter: Counter | None = None) -> None:
         """Call `function` for every thread's share. counter: of the barriers at which they meet."""
         threads = torch.get_num_threads()
-        others = [
-            _pool(threads, os.getpid()).submit(function, self._weights, *share, thread, threads)
-            for thread in range(1, threads)
-        ]
+        others: list[Future[None]] = []
         try:
+            for thread in range(1, threads):
+                others.append(_pool(threads, os.getpid()).submit(function, self._weights, *share, thread, threads))
             function(self._weights, *share, 0, threads)
         except BaseException:  # an interrupt: the others would wait for this share for ever
             if counter is not None:
