@@ -110,6 +110,29 @@ def test_an_interrupt_before_a_share_is_run_leaves_the_model_usable(count: int) 
         in_a_fork(usable)
 
 
+def test_an_interrupt_while_shares_are_handed_out_leaves_the_model_usable() -> None:
+    """Ctrl-C as the pool has taken a share and not returned yet: its thread waits at a barrier for one that never
+    comes."""
+    lm = made("llama", "float16")
+
+    def usable() -> bool:
+        before = logits(lm, opened(lm, PROMPTS[1]), Row(0, (1,), (-1,)))
+
+        def interrupted(self: ThreadPoolExecutor, *share: Any) -> None:
+            submit(self, *share)
+            raise KeyboardInterrupt
+
+        submit = ThreadPoolExecutor.submit
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ThreadPoolExecutor, "submit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                opened(lm, PROMPTS[1])
+        return torch.equal(logits(lm, opened(lm, PROMPTS[1]), Row(0, (1,), (-1,))), before)
+
+    with threads(2):
+        in_a_fork(usable)
+
+
 def test_scratch_memory_grows_with_rows_slots_and_threads() -> None:
     """And one session that is longer than all before does not disturb the next one."""
     lm, said = made("llama, biases", "float16", max_position_embeddings=1024), []

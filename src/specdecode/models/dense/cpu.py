@@ -115,13 +115,15 @@ class Packed:
             for thread in range(1, threads):
                 others.append(_pool(threads, os.getpid()).submit(function, self._weights, *share, thread, threads))
             function(self._weights, *share, 0, threads)
+            for other in others:
+                other.result()
         except BaseException:  # an interrupt: the others would wait for this share for ever
             if counter is not None:
                 counter[LINE] = OPEN
+            if threads > 1:
+                _pool(threads, os.getpid()).shutdown()  # waits for every share, handed out in full or not
+                _pool.cache_clear()
             raise
-        finally:
-            for other in others:
-                other.result()
 
     def _reserve(self, rows: int, slots: int) -> None:
         """Scratch memory for so many rows and slots, and for all threads."""
