@@ -1,15 +1,18 @@
-"""Where files are kept for later, and how they get there: whole or not at all. Knows nothing of what they hold."""
+"""Where files are kept for later, how they get there (whole or not at all), and files of JSON lines. Knows nothing of
+what they hold."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-from .errors import LoadError
+from .errors import BadInput, LoadError
 
 
 def cache_dir() -> Path:
@@ -44,3 +47,20 @@ def write_whole(path: Path, text: str) -> None:
     """Write a text in UTF-8. Raises OSError."""
     with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def json_lines(path: Path | str, things: str, thing: str) -> Iterator[tuple[str, Any]]:
+    """("FILE, line N", its value) for each line of a UTF-8 file that is not blank. things, thing: what the file holds,
+    for messages. Raises BadInput for a file that cannot be read, and for a line that is no JSON."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other line ends as they are
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no path
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{things} cannot be read from {path} ({reason}); give a file of JSON lines in UTF-8") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                yield where, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise BadInput(f"{where} is no JSON ({error}); give one {thing} a line") from error

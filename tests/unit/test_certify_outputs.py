@@ -89,10 +89,18 @@ def test_a_banned_token_fails_both_ways(tmp_path: Path) -> None:
     assert found(write(tmp_path / "o.jsonl", [drawn]))["score"].outcome == FAIL
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "o.jsonl", [GOOD])
+    plain = read_outputs(path)
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    assert read_outputs(path) == plain
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
         ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ([1, 2], "is no object"),
         ({"prompt_ids": [1], "sampling": {}}, "lacks 'output_ids'"),
         ({**GOOD, "temperature": 1.0}, "has the unknown 'temperature'"),

@@ -5,13 +5,13 @@ A small set of our own is shipped. Knows no model, arm or clock.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, BadOption, check_count, shown
+from ..files import json_lines
 from ..text.chat import check_text
 
 TASKS = ("conversation", "translation", "summarization", "qa", "math_reasoning", "rag")  # Spec-Bench's six
@@ -35,20 +35,12 @@ def read_questions(path: Path | str = OURS) -> tuple[Question, ...]:
     task of its own name.
 
     Raises BadInput for a file that cannot be read, naming the line."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other line ends as they are
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no path
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(
-            f"questions cannot be read from {path} ({reason}); give a file of JSON lines in UTF-8"
-        ) from error
     found: dict[str, Question] = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            question = _parse(line, f"{path}, line {number}")
-            if question.id in found:
-                raise BadInput(f"{path}, line {number}: question_id {question.id} is there twice; give each its own")
-            found[question.id] = question
+    for where, entry in json_lines(path, "questions", "question"):
+        question = _parse(entry, where)
+        if question.id in found:
+            raise BadInput(f"{where}: question_id {question.id} is there twice; give each its own")
+        found[question.id] = question
     if not found:
         raise BadInput(f"{path} holds no questions; give a file of JSON lines with question_id, category and turns")
     return tuple(found.values())
@@ -76,11 +68,7 @@ def select(
     return tuple(question for question in questions if question.id in chosen)
 
 
-def _parse(line: str, where: str) -> Question:
-    try:
-        entry: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is no JSON ({error}); give one question a line") from error
+def _parse(entry: Any, where: str) -> Question:
     fields = entry if isinstance(entry, dict) else {}
     key, category, turns = (fields.get(name) for name in ("question_id", "category", "turns"))
     if isinstance(key, bool) or not isinstance(key, int | str) or not isinstance(category, str) or not category:

@@ -132,7 +132,7 @@ def varied(questions: Sequence[Question]) -> list[Question]:
 
 def _fitting(model: Model, texts: Sequence[str], room: int) -> list[tuple[int, ...]]:
     """The prompts of those texts that leave room for an answer."""
-    prompts = [model.chat_prompt(text) if model.has_chat_template else model.encode(text) for text in texts]
+    prompts = [model.prompt(text) for text in texts]
     fitting = [ids for ids in prompts if len(ids) + room <= model.lm.context]
     if not fitting:
         raise OutOfContext(

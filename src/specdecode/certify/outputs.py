@@ -6,13 +6,13 @@ Any engine that runs the same weights can be certified like this. Knows nothing 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, SpecError, is_count, shown
+from ..files import json_lines
 from ..models.lm import LM, check_prompt
 from ..sampling import Sampling
 from ..text.model import Model
@@ -43,12 +43,7 @@ def read_outputs(path: Path | str) -> tuple[Line, ...]:
     """The lines of a file of JSON objects with KEYS; `sampling` has the fields of Sampling.
 
     Raises BadInput for a file that cannot be read or that holds a line which will not do, naming the line."""
-    try:
-        texts = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no path
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"outputs cannot be read from {path} ({reason}); give a file of JSON lines in UTF-8") from error
-    lines = tuple(_parse(text, f"{path}, line {number}") for number, text in enumerate(texts, 1) if text.strip())
+    lines = tuple(_parse(entry, where) for where, entry in json_lines(path, "outputs", "text"))
     if not lines:
         raise BadInput(f"{path} holds no outputs; give a file of JSON lines with {', '.join(KEYS)}")
     return lines
@@ -107,11 +102,7 @@ def _sampled(told: Sequence[Told], truncated: bool) -> list[Finding]:
     return judge_told(told, SEED, truncated)
 
 
-def _parse(text: str, where: str) -> Line:
-    try:
-        entry: Any = json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{where} is no JSON ({error}); give one text a line") from error
+def _parse(entry: Any, where: str) -> Line:
     if not isinstance(entry, dict):
         raise BadInput(f"{where} is no object, found {shown(entry)}; give {', '.join(KEYS)}")
     for problem, wrong in (

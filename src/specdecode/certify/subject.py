@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..drafters import Drafter
 from ..errors import BadOption
-from ..sampling import Sampling, fresh_seed, sample_seed
+from ..sampling import Sampling, sample_seed
 from ..text.completion import Completion
 from ..text.model import Model
-from ..text.request import Limits, Request
+from ..text.request import Limits, Request, seeded
 from ..verify import Verifier
 from .reference import Reference
 
@@ -38,8 +38,7 @@ class Subject:
             raise BadOption("sampling: a certificate is of one law; give a single Sampling")
         if request.logprobs is not None:
             raise BadOption("logprobs: a certificate has no use for them; leave them out")
-        if not sampling.greedy and sampling.seed is None:
-            sampling = replace(sampling, seed=fresh_seed())
+        sampling = seeded(sampling)
         return cls(model, request, request.make_drafter(), request.make_rule(sampling), sampling, Reference(model))
 
     @property

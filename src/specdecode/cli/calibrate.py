@@ -80,7 +80,7 @@ def _drafter_steps(model: Model, extra: Drafter) -> dict[str, float]:
     from .demo import PROMPTS, drafters_at_hand
 
     text = list(PROMPTS.values())[-1]
-    ids = model.chat_prompt(text) if model.has_chat_template else model.encode(text)
+    ids = model.prompt(text)
     seconds = {}
     for drafter in drafters_at_hand()[1:]:  # the first one drafts nothing
         done = model.generate(ids, drafter=drafter, max_new_tokens=TOKENS).metrics

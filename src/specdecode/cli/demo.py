@@ -61,8 +61,7 @@ def drafters_at_hand() -> list[Drafter]:
 
 
 def _tell(model: Model, text: str, drafter: Drafter, max_new_tokens: int) -> Told:
-    ids = model.chat_prompt(text) if model.has_chat_template else model.encode(text)
-    pieces = list(model.stream(ids, drafter=drafter, max_new_tokens=max_new_tokens))
+    pieces = list(model.stream(model.prompt(text), drafter=drafter, max_new_tokens=max_new_tokens))
     completion = pieces[-1].completion
     assert completion is not None
     return pieces, completion

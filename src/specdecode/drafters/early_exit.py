@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import costs
 from ..errors import BadOption, Incompatible, check_count
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Sublayers
-from .model_drafting import ModelDrafting, Steady, StepSeconds, check_confidence
+from .model_drafting import ModelDrafting, Steady, StepSeconds, check_confidence, remembered
 from .reading import TargetCache
-from .shapes import Cartesian, Chain, Shape, shape_of
+from .shapes import Cartesian, Chain, Shape, chain_length, chain_or_tree
 
 K = 6  # tokens of a chain, as in the paper's repository
 
@@ -40,17 +39,16 @@ class EarlyExit:
     name = "early_exit"
 
     def __post_init__(self) -> None:
-        for option in ("exit", "k"):
-            if getattr(self, option) is not None:
-                check_count(f"drafter 'early_exit': {option}", getattr(self, option), 1)
+        if self.exit is not None:
+            check_count("drafter 'early_exit': exit", self.exit, 1)
+        k = chain_length(self.name, self.k, self.tree, K)
         check_confidence(self.name, self.confidence)
         if self.tree is not None and self.k is not None:
             raise BadOption("drafter 'early_exit': k is for chains, and a tree has its own depth; leave it out")
-        if shape_of(self.name, self.tree) is None and self.k is None:
-            object.__setattr__(self, "k", K)
+        object.__setattr__(self, "k", k)
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> ModelDrafting:
-        shape = shape_of(self.name, self.tree) or Chain(self.k or K)
+        shape = chain_or_tree(self.name, self.k, self.tree)
         return _begin(self, Steady(shape, self.confidence), sessions, target, cache)
 
     def share(self, target: LM) -> float:
@@ -112,5 +110,5 @@ def _begin(
 
 def _seconds(target: LM, share: float) -> StepSeconds:
     """The newest token and each level pass the first layers by themselves, all of them together those above."""
-    whole, above = costs.of(target), 1 - share
+    whole, above = remembered(target), 1 - share
     return lambda context, nodes, depth: above * whole(1 + nodes, context) + (1 + depth) * share * whole(1, context)

@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .. import costs
-from ..errors import BadOption, Incompatible, check_count, check_flag, shown
+from ..errors import BadOption, Incompatible, check_flag, shown
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Draft, Sublayers, Verdict
 from . import skip_sets
-from .model_drafting import ModelDrafting, Pace, Steady, StepSeconds, check_confidence
+from .model_drafting import ModelDrafting, Pace, Steady, StepSeconds, check_confidence, remembered
 from .reading import TargetCache
-from .shapes import Chain, Shape, shape_of
+from .shapes import Chain, Shape, chain_length, chain_or_tree
 from .skip_sets import TUNED, SkipSet
 
 K = 8  # tokens of a chain, the paper's repository has the same
@@ -46,8 +45,7 @@ class LayerSkip:
     name = "layer_skip"
 
     def __post_init__(self) -> None:
-        if self.k is not None:
-            check_count("drafter 'layer_skip': k", self.k, 1)
+        k = chain_length(self.name, self.k, self.tree, K)
         check_confidence(self.name, self.confidence)
         if self.skip is not None and not isinstance(self.skip, str):
             raise BadOption(f"drafter 'layer_skip': skip={shown(self.skip)} is no text; give one such as 'a3-9+m4'")
@@ -57,22 +55,21 @@ class LayerSkip:
             raise BadOption("drafter 'layer_skip': adaptive moves the confidence, of which there is none; give one")
         if self.tree is not None and (self.k is not None or self.adaptive):
             raise BadOption("drafter 'layer_skip': k and adaptive are for chains, not for trees; leave them out")
-        if shape_of(self.name, self.tree) is None:
-            object.__setattr__(self, "k", K if self.k is None else self.k)
+        object.__setattr__(self, "k", k)
+        if self.tree is None:
             object.__setattr__(self, "adaptive", self.adaptive is not False and self.confidence is not None)
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> ModelDrafting:
         if not target.capabilities.sublayers:
             raise Incompatible("drafter 'layer_skip': this model's layers have no parts to skip; choose another")
-        tree = shape_of(self.name, self.tree)
-        if tree is not None and not target.capabilities.trees:
+        shape = chain_or_tree(self.name, self.k, self.tree)
+        if self.tree is not None and not target.capabilities.trees:
             raise Incompatible(f"drafter 'layer_skip': this target cannot score trees; leave tree={self.tree} out")
-        chain = Chain(self.k or K)
-        pace: Callable[[], Pace] = partial(Steady, tree or chain, self.confidence, keeps_last=True)
-        if self.adaptive and self.confidence is not None:
-            pace = partial(Threshold, chain, self.confidence)
+        pace: Callable[[], Pace] = partial(Steady, shape, self.confidence, keeps_last=True)
+        if self.adaptive and self.confidence is not None and isinstance(shape, Chain):
+            pace = partial(Threshold, shape, self.confidence)
         reading = TargetCache(target, cache, sessions, self.runs(target))
-        seconds = self._seconds(target) if tree is not None and tree.weighs else None
+        seconds = self._seconds(target) if shape.weighs else None
         return ModelDrafting(reading, sessions, pace, seconds=seconds)
 
     def runs(self, target: LM) -> Sublayers:
@@ -95,7 +92,7 @@ class LayerSkip:
         return (len(run.attention) + len(run.feed_forward)) / (2 * target.n_layers)
 
     def _seconds(self, target: LM) -> StepSeconds:
-        whole, share = costs.of(target), self.share(target)
+        whole, share = remembered(target), self.share(target)
         return lambda context, nodes, depth: whole(1 + nodes, context) + depth * share * whole(1, context)
 
 

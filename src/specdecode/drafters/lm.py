@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .. import costs
-from ..errors import BadOption, Incompatible, check_count, check_flag, shown
+from ..errors import BadOption, Incompatible, check_flag, shown
 from ..models.lm import LM, Cache
 from ..session import Session
 from ..types import Draft, Verdict
 from . import Drafter, make_drafter
-from .model_drafting import ModelDrafting, Pace, Steady, StepSeconds, check_confidence
+from .model_drafting import ModelDrafting, Pace, Steady, StepSeconds, check_confidence, remembered
 from .reading import OwnCache
-from .shapes import Chain, Dynamic, Shape, shape_of
+from .shapes import Chain, Dynamic, Shape, chain_length, chain_or_tree, shape_of
 
 SCHEDULES = ("fixed", "assisted")
 K = 5  # tokens of a chain
@@ -51,24 +50,21 @@ class DraftLM:
     name = "lm"
 
     def __post_init__(self) -> None:
-        if self.k is not None:
-            check_count("drafter 'lm': k", self.k, 1)
+        k = chain_length(self.name, self.k, self.tree, K)
         if self.schedule not in SCHEDULES:
             raise BadOption(f"drafter 'lm': schedule={self.schedule!r} is unknown; use {' or '.join(SCHEDULES)}")
         check_confidence(self.name, self.confidence)
         check_flag("drafter 'lm': replacement", self.replacement)
-        if self.replacement and (self.tree is None or isinstance(self.shape, Dynamic)):
+        if self.replacement and (self.tree is None or isinstance(shape_of(self.name, self.tree), Dynamic)):
             raise BadOption("drafter 'lm': replacement is for drawn siblings, which chains and dynamic trees have not")
         if self.tree is not None and (self.k is not None or self.schedule != "fixed"):
             raise BadOption("drafter 'lm': k and schedule are for chains, and a tree has its own depth; leave them out")
-        shape_of(self.name, self.tree)
         _ahead_of(self.ahead)
-        if self.tree is None and self.k is None:
-            object.__setattr__(self, "k", K)
+        object.__setattr__(self, "k", k)
 
     @property
     def shape(self) -> Shape:
-        return shape_of(self.name, self.tree) or Chain(self.k or K)
+        return chain_or_tree(self.name, self.k, self.tree)
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> ModelDrafting:
         if not hasattr(self.lm, "score"):
@@ -78,21 +74,22 @@ class DraftLM:
         for role, lm in (("target", target), ("draft model", self.lm)):
             if self.tree is not None and not lm.capabilities.trees:
                 raise Incompatible(f"drafter 'lm': this {role} cannot score trees; leave tree={shown(self.tree)} out")
-        pace: Callable[[], Pace] = partial(Steady, self.shape, self.confidence)
-        if self.schedule == "assisted":
-            pace = partial(Assisted, self.k or K, self.confidence)
+        shape = self.shape
+        pace: Callable[[], Pace] = partial(Steady, shape, self.confidence)
+        if self.schedule == "assisted" and isinstance(shape, Chain):
+            pace = partial(Assisted, shape.k, self.confidence)
         reading, ahead = OwnCache(self.lm, sessions), _ahead_of(self.ahead)
         return ModelDrafting(
             reading,
             sessions,
             pace,
             replacement=self.replacement,
-            seconds=self._seconds(target) if self.shape.weighs else None,
+            seconds=self._seconds(target) if shape.weighs else None,
             ahead=None if ahead is None else ahead.begin(sessions, self.lm, cache),
         )
 
     def _seconds(self, target: LM) -> StepSeconds:
-        whole, small = costs.of(target), costs.of(self.lm)
+        whole, small = remembered(target), remembered(self.lm)
         return lambda context, nodes, depth: whole(1 + nodes, context) + depth * small(1, context)
 
 

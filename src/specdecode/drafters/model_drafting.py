@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import takewhile
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from .. import costs
 from ..errors import check_probability
+from ..models.lm import LM
 from ..session import Session
 from ..types import EMPTY, Budget, Draft, Row, Scores, Verdict
 from . import Drafting
@@ -24,6 +27,11 @@ from .reading import Reading
 from .shapes import Known, Seconds, Shape
 
 StepSeconds = Callable[[int, int, int], float]  # of a step, given its context and the nodes and the depth of its draft
+
+
+def remembered(lm: LM) -> Callable[[int, float], float]:
+    """Seconds of a pass of `lm` by rows and context: a plan asks for the same ones at every depth that it tries."""
+    return lru_cache(maxsize=256)(costs.of(lm))
 
 
 def check_confidence(name: str, value: object) -> None:

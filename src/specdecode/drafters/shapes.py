@@ -261,6 +261,23 @@ def shape_of(name: str, tree: object) -> Shape | None:
     return shape
 
 
+def chain_length(name: str, k: int | None, tree: object, usual: int) -> int | None:
+    """The option `k` of the drafter `name`, which drafts chains or what `tree` asks for: the usual one where neither is
+    given. Raises BadOption for what is no count, and for what is no tree."""
+    if k is not None:
+        check_count(f"drafter {name!r}: k", k, 1)
+    return usual if k is None and shape_of(name, tree) is None else k
+
+
+def chain_or_tree(name: str, k: int | None, tree: object) -> Shape:
+    """The shape of its drafts, by the options as `chain_length` leaves them."""
+    shape = shape_of(name, tree)
+    if shape is not None:
+        return shape
+    assert k is not None, "a drafter of chains has a k"
+    return Chain(k)
+
+
 def _with_options(name: str, given: Iterable[str]) -> Shape:
     known = [f.name for f in fields(SHAPES[name])]
     options: dict[str, Any] = {}

@@ -92,6 +92,10 @@ class Model:
         """The ids of a conversation under the tokenizer's chat template, to be given to `generate` or `stream`."""
         return apply_template(self.tokenizer, messages)
 
+    def prompt(self, text: str) -> tuple[int, ...]:
+        """The ids of what a user says: under the chat template where the tokenizer has one, else as raw text."""
+        return self.chat_prompt(text) if self.has_chat_template else self.encode(text)
+
     def encode(self, prompt: Text) -> tuple[int, ...]:
         """The ids of raw text, with the special tokens that the tokenizer adds by itself; ids are handed on.
 

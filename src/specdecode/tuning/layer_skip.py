@@ -68,9 +68,7 @@ def search(model: Model, asked: Search, tell: Callable[[int, float], None] = lam
     if not model.lm.capabilities.sublayers:
         raise Incompatible("this model's layers have no parts to skip")
     study = _study(asked.name, model.lm.signature)
-    prompts = [
-        model.chat_prompt(prompt) if model.has_chat_template else model.encode(prompt) for prompt in asked.prompts
-    ]
+    prompts = [model.prompt(prompt) for prompt in asked.prompts]
     _decode(model, prompts, None, asked.tokens)  # the first passes are slow, whoever makes them
     if not study.trials:
         _begin(study, model.lm.n_layers)
