@@ -223,6 +223,35 @@ def test_exit_codes_tell_a_wrong_command_line_from_what_cannot_be_done(cli: Cli,
     assert result.code == code
 
 
+@pytest.mark.parametrize(
+    ("args", "command", "named"),
+    [
+        (["--nope"], "specdecode", "--nope"),
+        (["nope"], "specdecode", "nope"),
+        (["generate", "hi", "--nope"], "specdecode generate", "--nope"),
+        (["generate", "hi", "--k"], "specdecode", "--k"),
+        (["generate", "hi", "--k", "many"], "specdecode generate", "--k"),
+        (["generate"], "specdecode generate", "prompt"),
+        (["generate", "hi", "ho"], "specdecode generate", "ho"),
+        (["datastore"], "specdecode datastore", "command"),
+        (["datastore", "build", "x"], "specdecode datastore build", "--out"),
+        (["tune", "nope"], "specdecode tune", "nope"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_gets_one_line(cli: Cli, args: list[str], command: str, named: str) -> None:
+    result = cli(*args)
+    assert named in result.error
+    assert result.error.endswith(f"; see `{command} --help`")
+    assert result.code == 2
+
+
+def test_without_a_command_there_is_help_and_a_version(cli: Cli) -> None:
+    helped, version = cli(), cli("--version")
+    assert (helped.code, helped.err) == (0, "")
+    assert "calibrate" in helped.out
+    assert version.out.startswith("specdecode 0.")
+
+
 @pytest.mark.parametrize("prompt", ["", "  \n"])
 def test_an_empty_prompt_is_refused(cli: Cli, prompt: str) -> None:
     assert "empty" in cli("generate", prompt).error

@@ -75,7 +75,9 @@ def test_a_changed_token_fails_with_its_gap(tmp_path: Path) -> None:
     assert "1 of 2 texts equal (80 tokens); text 2 parts after 30 tokens" in tests["greedy parity"].found
     assert tests["greedy parity"].outcome == tests["logit gap"].outcome == FAIL
     assert tests["logit gap"].figures["largest"] == pytest.approx(gap, rel=1e-5)
+    assert "give it a gap" in tests["logit gap"].reason
     assert tests["score"].outcome == NOT_APPLICABLE
+    assert not found(path, gap=gap - 0.01)["logit gap"].reason
     excused = found(path, gap=gap + 0.01)
     assert excused["greedy parity"].outcome == excused["logit gap"].outcome == PASS
 

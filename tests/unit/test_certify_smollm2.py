@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 
 import specdecode as sd
-from specdecode.certify import Certificate, Counts, check
+from specdecode.bench.questions import read_questions
+from specdecode.bench.upstream import Generate
+from specdecode.certify import Certificate, Counts, Line, check, judge
 from specdecode.certify.findings import FAIL
 from specdecode.drafters import Drafting
 from specdecode.drafters.lm import DraftLM
+from specdecode.models.loading import load_pretrained
 from specdecode.types import Budget, Draft
 
 pytestmark = pytest.mark.slow
@@ -58,6 +62,19 @@ def test_a_sound_engine_is_certified(default: sd.Model) -> None:
     assert certificate.passed, certificate.findings
     differences = next(f.figures["differences"] for f in certificate.findings if f.test == "KV integrity")
     assert set(differences.values()) == {0.0}, "the dense runtime rounds alike whatever was drafted"
+
+
+def test_upstreams_own_greedy_texts_are_certified(default: sd.Model) -> None:
+    """In float32, behind prompts that our own decoding reads through bfloat16 products where a processor has them."""
+    upstream = Generate(load_pretrained(dtype=torch.float32), {})
+    lines = []
+    for question in sorted(read_questions(), key=lambda question: len(question.turns[0]))[-3:]:
+        prompt = default.chat_prompt(question.turns[0])
+        lines.append(Line(question.id, prompt, sd.Sampling(), upstream.run(prompt, 64).tokens))
+    assert max(len(line.prompt_ids) for line in lines) > 65
+    assert judge(default, lines).passed
+    parted = [replace(line, output_ids=(*line.output_ids[:-1], 1)) for line in lines]
+    assert not judge(default, parted).passed
 
 
 def test_a_drafter_that_lies_is_not(default: sd.Model) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated, Any
+
 import typer
 
+from ..errors import BadOption
 from .bench import bench
 from .calibrate import calibrate
 from .chat import chat
@@ -14,9 +18,10 @@ from .generate import generate
 from .methods import methods
 from .tune import app as tune
 
+NAME = "specdecode"
+
 app = typer.Typer(
     help="Lossless speculative decoding: several times faster, the same text.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -24,3 +29,29 @@ for command in (generate, chat, methods, demo, bench, calibrate, check):
     app.command()(command)
 app.add_typer(datastore, name="datastore")
 app.add_typer(tune, name="tune")
+
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this typer keeps it
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"{NAME} {version(NAME)}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> int:
+    """Runs what the command line asks for; the exit code. Raises BadOption for a command line that makes no sense."""
+    try:
+        return app(prog_name=NAME, standalone_mode=False) or 0
+    except UsageError as error:  # which does not always say where it was raised
+        command = error.ctx.command_path if error.ctx else NAME
+        raise BadOption(f"{error.format_message().rstrip('.')}; see `{command} --help`") from error
+    except typer.Abort as end:  # older versions' way to say interrupted, where newer ones return 130
+        raise KeyboardInterrupt from end

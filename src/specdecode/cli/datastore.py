@@ -15,7 +15,7 @@ from .settings import MODEL, OUTPUT, flag
 if TYPE_CHECKING:
     from ..datastore import Store
 
-app = typer.Typer(help="Texts to draft from, for the drafter rest.", no_args_is_help=True)
+app = typer.Typer(help="Texts to draft from, for the drafter rest.")
 
 
 @app.command()

@@ -19,21 +19,20 @@ def run() -> None:
     cannot be honoured), 130 when interrupted."""
     try:
         _prepare_streams()
-        from .app import app
+        from .app import main
 
-        app()
+        code = main()
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
-    except SystemExit as end:  # typer's way out, also when interrupted
-        if end.code == INTERRUPTED:
-            _end("interrupted", INTERRUPTED)
-        raise
     except SpecError as error:
         _end(f"error: {error}", WRONG if isinstance(error, BadOption) else 1)
     except OSError as error:  # a full disk, most likely
         with suppress(OSError):
             sys.stdout.close()  # what it still holds would raise once more when Python ends
         _end(f"error: {error}", 1)
+    if code == INTERRUPTED:  # typer's way to say so
+        _end("interrupted", INTERRUPTED)
+    sys.exit(code)
 
 
 def _prepare_streams() -> None:

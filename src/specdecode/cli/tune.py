@@ -11,7 +11,7 @@ import typer
 
 from .settings import DRAFTING, OUTPUT, ModelSettings, Settings, flag, spread
 
-app = typer.Typer(help="Search for settings on this machine.", no_args_is_help=True)
+app = typer.Typer(help="Search for settings on this machine.")
 
 
 @dataclass(frozen=True)

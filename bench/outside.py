@@ -1,0 +1,114 @@
+"""The certificate judging another engine: transformers' own `generate` on the default model, plain and speculating.
+
+Writes a file of JSON lines for each way of decoding, as `specdecode check --outputs` reads it, and judges it.
+Two arms must fail: the ensemble weight, a relaxed option of transformers, and sampling at .8 that is said to be at 1.
+Counts only, no clock: `python bench/outside.py [--per-task N] [--tokens N] [--out FOLDER]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, set_seed
+
+import specdecode as sd
+from specdecode.bench.questions import read_questions, select
+from specdecode.certify import judge, read_outputs
+from specdecode.models.loading import load_pretrained
+
+LEFT_OUT = range(12, 17)  # layers that the assistant, a copy of the model, does without
+
+
+@dataclass(frozen=True)
+class Arm:
+    """temperature: at which it samples, 0 for greedy; said: which one the file says it is."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+    said: float = 1.0
+    assisted: bool = False
+
+
+ARMS = (
+    Arm("greedy", temperature=0.0, said=0.0),
+    Arm("greedy, lookup", {"prompt_lookup_num_tokens": 5}, temperature=0.0, said=0.0),
+    Arm("sampled"),
+    Arm("sampled, lookup", {"prompt_lookup_num_tokens": 5}),
+    Arm("sampled, assistant", assisted=True),
+    Arm("sampled, assistant, ensemble weight .5", {"assistant_ensemble_weight": 0.5}, assisted=True),
+    Arm("sampled at .8, said to be at 1", temperature=0.8),
+)
+
+
+def without(model: Any, layers: range) -> Any:
+    """A copy of the model that does without those layers."""
+    short = copy.deepcopy(model)
+    kept = [layer for i, layer in enumerate(short.model.layers) if i not in layers]
+    for i, layer in enumerate(kept):
+        layer.self_attn.layer_idx = i  # its place in the cache
+    short.model.layers = torch.nn.ModuleList(kept)
+    short.config.num_hidden_layers = len(kept)
+    return short
+
+
+def decode(model: Any, arm: Arm, assistant: Any, ids: tuple[int, ...], config: GenerationConfig) -> list[int]:
+    prompt = torch.tensor([ids])
+    out = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        generation_config=config,
+        assistant_model=assistant if arm.assisted else None,
+    )
+    return out[0, len(ids) :].tolist()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--per-task", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--out", type=Path, default=Path(tempfile.mkdtemp()))
+    given = parser.parse_args()
+    ours = sd.load()
+    loaded = load_pretrained(dtype=torch.float32)
+    upstream, ends = loaded.hf_model, list(loaded.eos_ids)
+    assistant = without(upstream, LEFT_OUT)
+    prompts = [ours.chat_prompt(q.turns[0]) for q in select(read_questions(), per_task=given.per_task)]
+    given.out.mkdir(parents=True, exist_ok=True)
+    print(
+        f"{len(prompts)} prompts, {given.tokens} tokens, files in {given.out}\n| arm | test | outcome | found | limit |"
+    )
+    print("|---|---|---|---|---|")
+    for arm in ARMS:
+        drawn = {"do_sample": True, "temperature": arm.temperature, "top_k": 0} if arm.temperature else {}
+        config = GenerationConfig(
+            max_new_tokens=given.tokens, eos_token_id=ends, pad_token_id=ends[0], **drawn, **arm.options
+        )
+        set_seed(1)
+        lines = [
+            {
+                "prompt_ids": list(ids),
+                "sampling": {"temperature": arm.said},
+                "output_ids": decode(upstream, arm, assistant, ids, config),
+            }
+            for ids in prompts
+        ]
+        path = given.out / f"{arm.name.replace(' ', '-').replace(',', '')}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        for finding in judge(ours, read_outputs(path)).findings:
+            if finding.found:
+                print(
+                    f"| {arm.name} | {finding.test} | {finding.outcome} | {finding.found} | {finding.limit} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
