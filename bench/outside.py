@@ -2,7 +2,8 @@
 
 Writes a file of JSON lines for each way of decoding, as `specdecode check --outputs` reads it, and judges it.
 Two arms must fail: the ensemble weight, a relaxed option of transformers, and sampling at .8 that is said to be at 1.
-Counts only, no clock: `python bench/outside.py [--per-task N] [--tokens N] [--out FOLDER]`.
+Ends with 1 where one passes, or another fails. Counts only, no clock:
+`python bench/outside.py [--per-task N] [--tokens N] [--seed N] [--out FOLDER]`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, set_seed
+from transformers import set_seed
 
 import specdecode as sd
 from specdecode.bench.questions import read_questions, select
+from specdecode.bench.upstream import Generate
 from specdecode.certify import judge, read_outputs
 from specdecode.models.loading import load_pretrained
 
@@ -28,13 +31,14 @@ LEFT_OUT = range(12, 17)  # layers that the assistant, a copy of the model, does
 
 @dataclass(frozen=True)
 class Arm:
-    """temperature: at which it samples, 0 for greedy; said: which one the file says it is."""
+    """temperature: at which it samples, 0 for greedy; said: which one the file says it is. wrong: must fail."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     temperature: float = 1.0
     said: float = 1.0
     assisted: bool = False
+    wrong: bool = False
 
 
 ARMS = (
@@ -43,8 +47,8 @@ ARMS = (
     Arm("sampled"),
     Arm("sampled, lookup", {"prompt_lookup_num_tokens": 5}),
     Arm("sampled, assistant", assisted=True),
-    Arm("sampled, assistant, ensemble weight .5", {"assistant_ensemble_weight": 0.5}, assisted=True),
-    Arm("sampled at .8, said to be at 1", temperature=0.8),
+    Arm("sampled, assistant, ensemble weight .5", {"assistant_ensemble_weight": 0.5}, assisted=True, wrong=True),
+    Arm("sampled at .8, said to be at 1", temperature=0.8, wrong=True),
 )
 
 
@@ -59,55 +63,43 @@ def without(model: Any, layers: range) -> Any:
     return short
 
 
-def decode(model: Any, arm: Arm, assistant: Any, ids: tuple[int, ...], config: GenerationConfig) -> list[int]:
-    prompt = torch.tensor([ids])
-    out = model.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
-        generation_config=config,
-        assistant_model=assistant if arm.assisted else None,
-    )
-    return out[0, len(ids) :].tolist()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--per-task", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path, default=Path(tempfile.mkdtemp()))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    ours = sd.load()
-    loaded = load_pretrained(dtype=torch.float32)
-    upstream, ends = loaded.hf_model, list(loaded.eos_ids)
-    assistant = without(upstream, LEFT_OUT)
-    prompts = [ours.chat_prompt(q.turns[0]) for q in select(read_questions(), per_task=given.per_task)]
-    given.out.mkdir(parents=True, exist_ok=True)
-    print(
-        f"{len(prompts)} prompts, {given.tokens} tokens, files in {given.out}\n| arm | test | outcome | found | limit |"
-    )
-    print("|---|---|---|---|---|")
+    out = given.out or Path(tempfile.mkdtemp())
+    out.mkdir(parents=True, exist_ok=True)
+    ours, theirs = sd.load(dtype="float32"), load_pretrained(dtype=torch.float32)
+    assistant = without(theirs.hf_model, LEFT_OUT)
+    prompts = [ours.chat_prompt(question.turns[0]) for question in select(read_questions(), per_task=given.per_task)]
+    print(f"{len(prompts)} prompts, {given.tokens} tokens, files in {out}")
+    print("| arm | test | outcome | found | limit |\n|---|---|---|---|---|")
+    surprises = []
     for arm in ARMS:
         drawn = {"do_sample": True, "temperature": arm.temperature, "top_k": 0} if arm.temperature else {}
-        config = GenerationConfig(
-            max_new_tokens=given.tokens, eos_token_id=ends, pad_token_id=ends[0], **drawn, **arm.options
-        )
-        set_seed(1)
+        engine = Generate(theirs, {**drawn, **arm.options}, assistant if arm.assisted else None)
+        set_seed(given.seed)
         lines = [
             {
                 "prompt_ids": list(ids),
                 "sampling": {"temperature": arm.said},
-                "output_ids": decode(upstream, arm, assistant, ids, config),
+                "output_ids": list(engine.run(ids, given.tokens).tokens),
             }
             for ids in prompts
         ]
-        path = given.out / f"{arm.name.replace(' ', '-').replace(',', '')}.jsonl"
+        path = out / f"{arm.name.replace(' ', '-').replace(',', '')}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        for finding in judge(ours, read_outputs(path)).findings:
-            if finding.found:
-                print(
-                    f"| {arm.name} | {finding.test} | {finding.outcome} | {finding.found} | {finding.limit} |",
-                    flush=True,
-                )
+        certificate = judge(ours, read_outputs(path))
+        for told in certificate.findings:
+            if told.found:
+                print(f"| {arm.name} | {told.test} | {told.outcome} | {told.found} | {told.limit} |", flush=True)
+        if certificate.passed == arm.wrong:
+            surprises.append(arm.name)
+    if surprises:
+        sys.exit(f"not as expected: {'; '.join(surprises)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ are plain assertions; nothing here knows about models, text or the command line.
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -58,9 +59,17 @@ def check_count(name: str, value: object, least: int) -> None:
         raise BadOption(f"{name}={shown(value)} is not a whole number of at least {least}; give one")
 
 
+def as_float(value: object) -> float:
+    """A number as a float; NaN for what is no number, or too large for a float."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
+
+
 def check_number(name: str, value: object, within: Callable[[float], bool], allowed: str) -> None:
     """Raises BadOption unless `value` is a number that is `within`; `allowed` says which are."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not within(float(value)):
+    if not within(as_float(value)):
         raise BadOption(f"{name}={shown(value)} will not do; give {allowed}")
 
 

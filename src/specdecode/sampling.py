@@ -15,14 +15,13 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import BadOption, check_count, is_count, shown
+from .errors import BadOption, as_float, check_count, check_number, is_count, shown
 
 SEEDS = 2**63  # seeds are 0 <= seed < SEEDS
 
@@ -142,8 +141,7 @@ class Sampling:
         value = getattr(self, name)
         if value is None and optional:
             return
-        if not isinstance(value, Real) or isinstance(value, bool) or not within(float(value)):
-            raise BadOption(f"{name} must be {allowed}, found {shown(value)}")
+        check_number(name, value, within, allowed)
         object.__setattr__(self, name, float(value))
 
     def _check_count(self, name: str, least: int, *, optional: bool = True) -> None:
@@ -177,8 +175,8 @@ def _word_tuple(value: object) -> tuple[tuple[int, ...], ...] | None:
 def _bias(value: object) -> Bias | None:
     if not isinstance(value, Mapping) or _token_tuple(tuple(value)) is None:
         return None
-    numbers = [isinstance(b, Real) and not isinstance(b, bool) and float(b) < math.inf for b in value.values()]
-    return Bias({int(t): float(b) for t, b in value.items()}) if all(numbers) else None
+    added = {int(token): as_float(b) for token, b in value.items()}
+    return Bias(added) if all(b < math.inf for b in added.values()) else None
 
 
 def _callables(value: object) -> tuple[LogitsProcessor, ...] | None:

@@ -157,7 +157,7 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(
     ("more", "said"),
     [
         (["--outputs", "missing.jsonl"], "outputs cannot be read from missing.jsonl"),
-        (["--outputs", ""], "outputs cannot be read"),
+        (["--outputs", ""], "--outputs names no file"),
         (["--outputs", "x", "--gap", "-1"], "--gap -1"),
         (["--outputs", "x", "--gap", "nan"], "--gap nan"),
         (["--outputs", "x", "--seeds", "3"], "--seeds says how to decode"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import reduce
 from pathlib import Path
@@ -229,7 +230,7 @@ def test_exit_codes_tell_a_wrong_command_line_from_what_cannot_be_done(cli: Cli,
         (["--nope"], "specdecode", "--nope"),
         (["nope"], "specdecode", "nope"),
         (["generate", "hi", "--nope"], "specdecode generate", "--nope"),
-        (["generate", "hi", "--k"], "specdecode", "--k"),
+        (["generate", "hi", "--top-k", "-"], "specdecode generate", "--top-k"),
         (["generate", "hi", "--k", "many"], "specdecode generate", "--k"),
         (["generate"], "specdecode generate", "prompt"),
         (["generate", "hi", "ho"], "specdecode generate", "ho"),
@@ -243,6 +244,29 @@ def test_a_command_line_that_makes_no_sense_gets_one_line(cli: Cli, args: list[s
     assert named in result.error
     assert result.error.endswith(f"; see `{command} --help`")
     assert result.code == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["generate", "hi", "--k"], ["generate", "hi", "--json=3"], ["generate", "hi", "--logit-bias", f"{'9' * 400}=1"]],
+)
+def test_so_does_one_whose_values_make_no_sense(cli: Cli, args: list[str]) -> None:
+    assert args[2].split("=")[0] in cli(*args).error.replace("logit_bias", "--logit-bias")
+    assert cli(*args).code == 2
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), True, "1", None, float("nan")])
+def test_numbers_that_are_none_are_refused(value: object) -> None:
+    import specdecode as sd
+
+    refused: list[Callable[[], object]] = [
+        lambda: sd.Sampling(repetition_penalty=value),  # type: ignore[arg-type]
+        lambda: sd.Sampling(logit_bias={3: value}),  # type: ignore[dict-item]
+        lambda: sd.make_rule("topbeta", tau=value),
+    ]
+    for make in refused:
+        with pytest.raises(sd.SpecError):
+            make()
 
 
 def test_without_a_command_there_is_help_and_a_version(cli: Cli) -> None:

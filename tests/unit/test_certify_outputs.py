@@ -62,20 +62,48 @@ def test_a_wrong_temperature_fails(tmp_path: Path) -> None:
     assert tests["greedy parity"].outcome == NOT_APPLICABLE
 
 
+def test_a_cut_that_was_not_made_fails(tmp_path: Path) -> None:
+    free = [line(PROMPTS[0], {"temperature": 1.0, "top_k": 1}, sd.Sampling(temperature=1.3, seed=s)) for s in range(2)]
+    tests = found(write(tmp_path / "o.jsonl", free))
+    assert tests["score"].outcome == FAIL
+    assert tests["score"].figures["excluded"] > 10
+
+
+def test_one_lines_cut_excuses_no_other_line(tmp_path: Path) -> None:
+    banned = line(PROMPTS[0], {"temperature": 1.0}, sd.Sampling(temperature=1.0, seed=1))
+    banned["sampling"]["suppress"] = [banned["output_ids"][-1]]
+    cut = sampled(0.8, 0.8, n=1)
+    assert found(write(tmp_path / "o.jsonl", cut))["score"].outcome == PASS
+    assert found(write(tmp_path / "o.jsonl", [banned, *cut]))["score"].outcome == FAIL
+
+
+def test_what_follows_an_excused_token_is_judged(tmp_path: Path) -> None:
+    text = line(PROMPTS[0], {}, sd.Sampling())
+    best, second = LM.law(PROMPTS[0], 0).topk(2).indices.tolist()
+    assert text["output_ids"][0] == best
+    gap = float(LM.law(PROMPTS[0], 0)[best] - LM.law(PROMPTS[0], 0)[second])
+    rest = model(LM).generate((*PROMPTS[0], second), drafter=None, max_new_tokens=20).tokens
+    for after, outcome in ((rest, PASS), ([(token + 1) % VOCAB for token in rest], FAIL)):
+        path = write(tmp_path / "o.jsonl", [{**text, "output_ids": [second, *after]}])
+        tests = found(path, gap=gap + 0.01)
+        assert (tests["greedy parity"].outcome, tests["logit gap"].outcome) == (outcome, outcome)
+        assert "0 of 1 texts equal" in tests["greedy parity"].found
+
+
 def test_a_changed_token_fails_with_its_gap(tmp_path: Path) -> None:
     changed = line(PROMPTS[0], {}, sd.Sampling())
     before = (*PROMPTS[0], *changed["output_ids"][:30])
     law = LM.law(before, 0)
     best, second = law.topk(2).indices.tolist()
     assert changed["output_ids"][30] == best
-    changed["output_ids"][30] = second
+    changed["output_ids"][30:] = [second]
     gap = float(law[best] - law[second])
     path = write(tmp_path / "o.jsonl", [line(PROMPTS[1], {}, sd.Sampling()), changed])
     tests = found(path)
-    assert "1 of 2 texts equal (80 tokens); text 2 parts after 30 tokens" in tests["greedy parity"].found
+    assert "1 of 2 texts equal (71 tokens); text 2 parts after 30 tokens" in tests["greedy parity"].found
     assert tests["greedy parity"].outcome == tests["logit gap"].outcome == FAIL
     assert tests["logit gap"].figures["largest"] == pytest.approx(gap, rel=1e-5)
-    assert "give it a gap" in tests["logit gap"].reason
+    assert ("give it a gap" in tests["logit gap"].reason) == (gap < 1)
     assert tests["score"].outcome == NOT_APPLICABLE
     assert not found(path, gap=gap - 0.01)["logit gap"].reason
     excused = found(path, gap=gap + 0.01)
@@ -113,8 +141,11 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line(tmp_path: Path) -
         ({**GOOD, "sampling": None}, "sampling must be an object"),
         ({**GOOD, "sampling": {"top_q": 1}}, "sampling has no option 'top_q'"),
         ({**GOOD, "sampling": {"processors": []}}, "sampling has no option 'processors'"),
-        ({**GOOD, "sampling": {"top_p": 2}}, "top_p must be"),
+        ({**GOOD, "sampling": {"top_p": 2}}, "top_p=2 will not do"),
         ({**GOOD, "sampling": {"logit_bias": {"x": 1}}}, "logit_bias must be"),
+        ({**GOOD, "sampling": {"logit_bias": {"3": 10**400}}}, "logit_bias must be"),
+        ({**GOOD, "sampling": {"logit_bias": {"9" * 4000: 1}}}, "logit_bias must be"),
+        ({**GOOD, "sampling": {"temperature": 10**400}}, "temperature"),
     ],
 )
 def test_a_bad_line_is_refused_by_its_number(tmp_path: Path, bad: Any, said: str) -> None:

@@ -68,12 +68,19 @@ def test_it_is_told_that_nothing_was_drafted() -> None:
 
 
 def test_an_excluded_token_fails_where_no_cut_explains_it() -> None:
-    told = [Told(1.0, 1.0, 1.0, 0.0, 0.4)] * 50
-    banned = [*told, Told(1.0, 1.0, 1.0, 0.9, 0.1, excluded=True)]
-    assert judge_score(told, truncated=False).outcome == PASS
-    assert judge_score(banned, truncated=False).outcome == FAIL
-    assert judge_score(banned, truncated=True).outcome == PASS
-    assert "1 tokens that the law excludes" in judge_score(banned, truncated=True).found
+    free, cut = ([Told(1.0, 1.0, 1.0, 0.0, 0.4, cut=c)] * 50 for c in (False, True))
+    banned, across = (Told(1.0, 1.0, 1.0, 0.9, 0.1, excluded=True, cut=c) for c in (False, True))
+    assert judge_score(free).outcome == PASS
+    assert judge_score([*free, banned]).outcome == FAIL
+    assert judge_score([*cut, across]).outcome == PASS
+    assert "1 tokens that the law excludes" in judge_score([*cut, across]).found
+    assert judge_score([*cut, banned]).outcome == FAIL, "a cut elsewhere explains nothing"
+
+
+def test_rounding_takes_tokens_across_a_cut_but_seldom() -> None:
+    across = Told(0.0, 0.0, 0.0, 0.0, 1.0, excluded=True, cut=True)
+    assert judge_score([across] * 3).outcome == FAIL, "as where greedy texts are said of what was sampled"
+    assert judge_score([*[Told(1.0, 1.0, 1.0, 0.0, 0.4, cut=True)] * 2000, *[across] * 8]).outcome == PASS
 
 
 def test_answers_form_a_tree() -> None:

@@ -250,7 +250,7 @@ def test_an_ended_session_frees_its_pool_and_window() -> None:
 def test_a_target_without_trees_is_refused_before_any_pass() -> None:
     target = ScriptLM([], V)
     target.capabilities = Capabilities(trees=False)
-    with pytest.raises(Incompatible, match="drafter 'lookahead' drafts trees, which this model cannot score"):
+    with pytest.raises(Incompatible, match="drafter 'lookahead' drafts trees, which this target cannot score"):
         Generation(target, Lookahead(), [make_session(target, PROMPT)], [make_rule("greedy")])
     assert not target.reads
 

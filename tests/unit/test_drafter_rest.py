@@ -160,7 +160,7 @@ def test_it_may_be_an_arm_of_the_benchmark(tmp_path: Path) -> None:
 def test_a_model_that_scores_no_trees_is_asked_for_chains() -> None:
     lm, store = ScriptLM([1, 2, 3] * 9), Store.of([[1, 2, 3] * 5])
     lm.capabilities = Capabilities(trees=False)
-    with pytest.raises(Incompatible, match=r"'rest' drafts trees, which this model cannot score; give it width=1"):
+    with pytest.raises(Incompatible, match=r"'rest' drafts trees, which this target cannot score; give it width=1"):
         decode(lm, Rest(store), [1, 2, 3])
     (session,) = decode(lm, Rest(store, width=1), [1, 2, 3], n=20)
     assert session.new_tokens == ([1, 2, 3] * 9)[:20]

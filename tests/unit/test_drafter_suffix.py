@@ -168,7 +168,7 @@ def test_an_ended_session_frees_its_automaton() -> None:
 def test_a_model_that_scores_no_trees_is_asked_for_chains() -> None:
     lm = ScriptLM([1, 2, 3] * 9)
     lm.capabilities = Capabilities(trees=False)
-    with pytest.raises(Incompatible, match=r"'suffix' drafts trees, which this model cannot score; give it width=1"):
+    with pytest.raises(Incompatible, match=r"'suffix' drafts trees, which this target cannot score; give it width=1"):
         decode(lm, Suffix(), [1, 2, 3])
     (session,) = decode(lm, Suffix(width=1), [1, 2, 3], n=20)
     assert session.new_tokens == ([1, 2, 3] * 9)[:20]

@@ -168,9 +168,9 @@ class TestDraftModel:
     def test_a_model_without_trees_is_refused_by_name(self) -> None:
         chains_only = BranchLM(V)
         chains_only.capabilities = Capabilities(trees=False)
-        with pytest.raises(Incompatible, match="this target cannot score trees"):
+        with pytest.raises(Incompatible, match="trees, which this target cannot score"):
             decode(chains_only, DraftLM(BranchLM(V), tree="2x2"), [1])
-        with pytest.raises(Incompatible, match="this draft model cannot score trees"):
+        with pytest.raises(Incompatible, match="trees, which this draft model cannot score"):
             decode(BranchLM(V), DraftLM(chains_only, tree="2x2"), [1])
         decode(chains_only, DraftLM(BranchLM(V)), [1])
 

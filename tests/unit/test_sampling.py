@@ -96,7 +96,7 @@ def test_a_value_out_of_range_is_refused_in_one_line_that_names_it(options: dict
 
 
 def test_the_message_tells_the_range_and_what_was_found() -> None:
-    with pytest.raises(BadOption, match=r"top_p must be a number > 0 and <= 1, found 1\.5"):
+    with pytest.raises(BadOption, match=r"top_p=1\.5 will not do; give a number > 0 and <= 1"):
         Sampling(top_p=1.5)
     with pytest.raises(BadOption, match=r"seed=-4 is not a whole number of at least 0; give one"):
         Sampling(seed=-4)

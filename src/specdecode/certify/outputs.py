@@ -1,8 +1,8 @@
 """Texts that were decoded elsewhere, judged from outside: prompt ids, sampling settings and output ids, a JSON object a
 line. Greedy texts are to be the model's argmax, token after token; sampled ones are to have its law.
 
-The model reads their prompts exactly, also where our own decoding would round. So any engine that runs the same weights
-can be certified. Knows nothing of how the texts were made.
+Any engine that runs the same weights can be certified like this, by a model in float32. Knows nothing of how the texts
+were made.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .statistics import Told
 
 KEYS = ("prompt_ids", "sampling", "output_ids")
 OPTIONS = tuple(f.name for f in fields(Sampling) if f.name != "processors")  # which are no JSON
+COARSER = "an engine that computes in bfloat16 may part by some tenths: give it a gap"
 SEED = 0  # of the coins that ranks are drawn with: a file is judged alike every time
 
 
@@ -70,12 +71,13 @@ def check_lines(lines: Sequence[Line], lm: LM) -> None:
 
 def judge_lines(model: Model, lines: Sequence[Line], most: float | None, tick: Tick) -> list[Finding]:
     """most: the largest gap in logits at which a greedy choice is excused; None takes what rounding explains here."""
-    reference, largest = Reference(model, exact=True), most or 0.0
+    reference, largest = Reference(model), most or 0.0
     greedy, parted, told = [], [], []
     for i, line in enumerate(lines):
         exact = reference.laws(line.prompt_ids, line.output_ids, Request(sampling=line.sampling))
         if not line.sampling.greedy:
-            told += [Told.of(law, token) for law, token in zip(exact, line.output_ids, strict=True)]
+            cut = is_truncated(line.sampling)
+            told += [Told.of(law, token, cut) for law, token in zip(exact, line.output_ids, strict=True)]
             tick(line.where)
             continue
         greedy.append(len(line.output_ids))
@@ -85,13 +87,13 @@ def judge_lines(model: Model, lines: Sequence[Line], most: float | None, tick: T
             if (best := int(law.max(-1).indices)) != token:
                 gap = float(law[best] - law[token])
                 parted.append(Parted(i, at, best, token, gap, gap <= excused))
-                break
+                if gap > excused:
+                    break
         tick(line.where)
-    truncated = any(is_truncated(line.sampling) for line in lines)
     judged = _greedy(greedy, parted, largest)
-    if most is None and (gap := judged[-1]).outcome == FAIL:
-        judged[-1] = replace(gap, reason="an engine that computes in bfloat16 may part by some tenths: give it a gap")
-    return [*judged, *_sampled(told, truncated)]
+    if most is None and judged[-1].outcome == FAIL and judged[-1].figures["largest"] < 1:
+        judged[-1] = replace(judged[-1], reason=COARSER)
+    return [*judged, *_sampled(told)]
 
 
 def _greedy(lengths: Sequence[int], parted: Sequence[Parted], most: float) -> list[Finding]:
@@ -100,10 +102,10 @@ def _greedy(lengths: Sequence[int], parted: Sequence[Parted], most: float) -> li
     return [judge_parity(GREEDY, lengths, parted), judge_gap(parted, most)]
 
 
-def _sampled(told: Sequence[Told], truncated: bool) -> list[Finding]:
+def _sampled(told: Sequence[Told]) -> list[Finding]:
     if not told:
         return [Finding.not_applicable(test, "the file has no sampled texts") for test in (SCORE, RANKS)]
-    return judge_told(told, SEED, truncated)
+    return judge_told(told, SEED)
 
 
 def _parse(entry: Any, where: str) -> Line:
@@ -133,7 +135,10 @@ def _sampling(value: Any, where: str) -> Sampling:
             raise BadInput(f"{where}: sampling has no option {shown(option)}; its options are: {', '.join(OPTIONS)}")
     bias = value.get("logit_bias", {})
     if isinstance(bias, dict):  # JSON writes ids as strings
-        value = {**value, "logit_bias": {int(t) if t.isdecimal() else t: added for t, added in bias.items()}}
+        value = {
+            **value,
+            "logit_bias": {int(t) if t.isdecimal() and len(t) < 20 else t: added for t, added in bias.items()},
+        }
     try:
         return Sampling(**value)
     except SpecError as error:

@@ -41,7 +41,7 @@ class Parted:
 def judge_parity(test: str, lengths: Sequence[int], parted: Sequence[Parted]) -> Finding:
     """Passes where every text is the plain one, up to a choice that rounding may have decided. lengths: tokens of each
     text that was compared."""
-    equal, guilty = len(lengths) - len(parted), [p for p in parted if not p.excused]
+    equal, guilty = len(lengths) - len({p.text for p in parted}), [p for p in parted if not p.excused]
     found = f"{equal} of {len(lengths)} texts equal ({sum(lengths)} tokens)"
     if parted:
         first = (guilty or parted)[0]

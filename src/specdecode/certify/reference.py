@@ -45,31 +45,25 @@ def near_tie(lm: LM, law: Tensor) -> float:
     return tolerance(lm) * spread(law) / 2
 
 
-def reread(lm: LM, prompt: Sequence[int], text: Sequence[int], *, exact: bool = False) -> Iterator[Tensor]:
-    """[m, V] raw logits, at most CHUNK tokens a time: line i is what the model says before token i of `text`.
+def reread(lm: LM, prompt: Sequence[int], text: Sequence[int]) -> Iterator[Tensor]:
+    """[m, V] raw logits, CHUNK tokens a time: line i is what the model says before token i of `text`.
 
-    exact: read the prompt as finely as what is decoded. If not, it is read as `engine` does it, so that a runtime which
-    rounds prompts more coarsely does it here too."""
-    cache, unread = lm.open([Prompt(tuple(prompt))]), prompt[:-1]
-    if not exact:
-        read(lm, cache, {0: unread})
-        unread = ()
-    tokens = [*unread, prompt[-1], *text[:-1]]
-    for start in range(0, len(tokens), CHUNK):
+    The prompt is read as `engine` does it, so that a runtime which rounds prompts more coarsely does it here too."""
+    cache = lm.open([Prompt(tuple(prompt))])
+    read(lm, cache, {0: prompt[:-1]})
+    tokens = [prompt[-1], *text[:-1]]
+    for start in range(0, len(text), CHUNK):
         part = tokens[start : start + CHUNK]
         (scores,) = lm.score(cache, [Row.chain(0, part)])
-        if start + len(part) > len(unread):
-            yield scores.logits[max(0, len(unread) - start) :]
+        yield scores.logits
         cache.keep(0, range(len(part)))
 
 
 class Reference:
-    """A model, asked for the laws of texts that are there.
+    """A model, asked for the laws of texts that are there."""
 
-    exact: as `reread` has it."""
-
-    def __init__(self, model: Model, *, exact: bool = False) -> None:
-        self._model, self._exact = model, exact
+    def __init__(self, model: Model) -> None:
+        self._model = model
         self._decoder = Decoder(model.tokenizer)
 
     def laws(self, prompt: Sequence[int], text: Sequence[int], request: Request) -> Iterator[Tensor]:
@@ -81,7 +75,7 @@ class Reference:
         lm, ids = self._model.lm, tuple(prompt)
         session, _ = open_session(lm, self._decoder, ids, self._model.eos_ids, seeded(sampling), request)
         filters, done = session.filters, 0
-        for logits in reread(lm, ids, text, exact=self._exact):
+        for logits in reread(lm, ids, text):
             part = Draft.chain(text[done : done + len(logits) - 1])
             rows = filters.rows(logits, [*ids, *text[:done]], part)
             yield from (rows[i] for i in range(len(logits)))

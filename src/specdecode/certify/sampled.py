@@ -29,6 +29,7 @@ from .subject import Subject
 
 FREQUENCIES, SCORE, RANKS = "frequencies", "score", "ranks"
 BATCH = 32  # answers decoded together where one prefix has many
+ACROSS = 0.001  # of the tokens under a cut law: so many may stand beyond it, if rounding moves the cut
 FEW = 4  # tokens of such an answer: some steps, so that drafters which begin late have drafted
 
 Path = tuple[int, ...]
@@ -47,16 +48,19 @@ def judge_frequencies(nodes: Sequence[tuple[float, int]]) -> Finding:
     return Finding.of(FREQUENCIES, p >= LEAST_P, found, f"p >= {LEAST_P:g}", **figures)
 
 
-def judge_score(told: Sequence[Told], truncated: bool) -> Finding:
-    """truncated: whether the law was cut, so that rounding can bring in a token it excludes; else one alone fails."""
+def judge_score(told: Sequence[Told]) -> Finding:
+    """Where a law was cut, rounding can bring in a token that it excludes, but seldom; elsewhere one alone fails."""
     z, excluded = score(told), sum(t.excluded for t in told)
+    banned, expected = sum(t.excluded and not t.cut for t in told), ACROSS * sum(t.cut for t in told)
+    allowed = int(1 + expected + MOST_Z * math.sqrt(expected)) if expected else 0
     excess = math.fsum(t.surprise - t.entropy for t in told) / len(told)
     found = f"z = {z:.2f} ({excess:+.3f} nats a token over {len(told)} tokens)"
     if excluded:
         found += f"; {excluded} tokens that the law excludes"
-    passed = abs(z) <= MOST_Z and (truncated or not excluded)
+    passed = abs(z) <= MOST_Z and not banned and excluded <= allowed
     figures = {"z": z, "excess": excess, "tokens": len(told), "excluded": excluded}
-    return Finding.of(SCORE, passed, found, f"|z| <= {MOST_Z}", **figures)
+    limit = f"|z| <= {MOST_Z}" + (f"; {allowed} such tokens" if excluded else "")
+    return Finding.of(SCORE, passed, found, limit, **figures)
 
 
 def judge_ranks(numbers: Sequence[float]) -> Finding:
@@ -88,24 +92,23 @@ def frequencies(subject: Subject, prefixes: Sequence[Path], draws: int, tick: Ti
 
 def answers(subject: Subject, prompts: Sequence[Path], tick: Tick) -> tuple[list[Finding], list[Completion]]:
     """Score and ranks of one long answer to each prompt, and the answers."""
-    drawn, told = [], []
+    drawn, told, cut = [], [], is_truncated(subject.sampling)
     for i, ids in enumerate(prompts):
         (sampling,) = subject.seeded(i, 1)
         (answer,) = subject.speculate([ids], [sampling])
         exact = subject.laws(ids, answer.tokens, sampling)
-        told += [Told.of(law, token) for law, token in zip(exact, answer.tokens, strict=True)]
+        told += [Told.of(law, token, cut) for law, token in zip(exact, answer.tokens, strict=True)]
         drawn.append(answer)
         tick(SCORE)
     seed = subject.sampling.seed
     assert seed is not None
-    found = judge_told(told, seed, is_truncated(subject.sampling))
-    return [with_drafts(finding, drawn) for finding in found], drawn
+    return [with_drafts(finding, drawn) for finding in judge_told(told, seed)], drawn
 
 
-def judge_told(told: Sequence[Told], seed: int, truncated: bool) -> list[Finding]:
+def judge_told(told: Sequence[Told], seed: int) -> list[Finding]:
     """seed: of the coins, which have nothing to do with the draws."""
     coins = np.random.default_rng((seed, len(told))).random(len(told))
-    return [judge_score(told, truncated), judge_ranks(transform(told, coins.tolist()))]
+    return [judge_score(told), judge_ranks(transform(told, coins.tolist()))]
 
 
 def is_truncated(sampling: Sampling) -> bool:

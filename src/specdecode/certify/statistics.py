@@ -25,7 +25,8 @@ class Told:
     surprise: -ln p(token). entropy, variance: mean and variance of -ln p(x) for x drawn from the law.
     below:    the probability of all likelier tokens (of equals, those of lower id); mass: p(token).
     excluded: whether the law has no such token. The other fields then are those of its least likely one: passes that
-              round otherwise may cut a law elsewhere, and what does so often still shows."""
+              round otherwise may cut a law elsewhere, and what does so often still shows.
+    cut:      whether the law was cut by rank or mass."""
 
     surprise: float
     entropy: float
@@ -33,9 +34,10 @@ class Told:
     below: float
     mass: float
     excluded: bool = False
+    cut: bool = False
 
     @classmethod
-    def of(cls, law: Tensor, token: int) -> Told:
+    def of(cls, law: Tensor, token: int, cut: bool = False) -> Told:
         """law: [V] logits up to a constant, -inf for what cannot come."""
         logs = law.double().log_softmax(-1)
         shares = logs.exp()
@@ -56,6 +58,7 @@ class Told:
             below=1 - mass if excluded else float(shares[before].sum()),
             mass=mass,
             excluded=excluded,
+            cut=cut,
         )
 
 

@@ -31,7 +31,7 @@ app.add_typer(datastore, name="datastore")
 app.add_typer(tune, name="tune")
 
 
-UsageError: Any = typer.BadParameter.__mro__[1]  # click's, wherever this typer keeps it
+UsageError: Any = typer.BadParameter.__base__  # click's, wherever this typer keeps it
 
 
 @app.callback(invoke_without_command=True)
@@ -50,8 +50,8 @@ def main() -> int:
     """Runs what the command line asks for; the exit code. Raises BadOption for a command line that makes no sense."""
     try:
         return app(prog_name=NAME, standalone_mode=False) or 0
-    except UsageError as error:  # which does not always say where it was raised
-        command = error.ctx.command_path if error.ctx else NAME
-        raise BadOption(f"{error.format_message().rstrip('.')}; see `{command} --help`") from error
-    except typer.Abort as end:  # older versions' way to say interrupted, where newer ones return 130
+    except UsageError as error:
+        hint = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""  # which does not always say where
+        raise BadOption(error.format_message().rstrip(".") + hint) from error
+    except typer.Abort as end:  # how older versions say interrupted, where newer ones return 130
         raise KeyboardInterrupt from end

@@ -77,6 +77,8 @@ def _refuse(settings: Settings, asked: Asked) -> None:
         raise BadOption("--gap is for texts from elsewhere; give it with --outputs")
     if asked.out is not None and (not asked.out or Path(asked.out).is_dir()):
         raise BadOption(f"--out {asked.out} is no file; name one, such as certificate.json")
+    if asked.outputs == "":
+        raise BadOption("--outputs names no file; give one, such as outputs.jsonl")
     if asked.outputs is not None:
         moot = _changed(settings, settings.of_the_model)
         moot += _changed(asked, ("outputs", "gap", "out", "json", "dry_run"))
@@ -118,7 +120,7 @@ def _outside(settings: Settings, asked: Asked) -> tuple[Certificate, dict[str, A
     from .resolve import Resolved
 
     lines = certify.read_outputs(asked.outputs or "")
-    resolved = Resolved.of(settings)
+    resolved = Resolved.of(replace(settings, dtype=settings.dtype or "float32"))  # the judge is not to round
     config = {"model": resolved.describe()["model"], "outputs": asked.outputs, "gap": asked.gap}
     if asked.dry_run:
         show.document({**config, "dry_run": True})

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
-from ..errors import Incompatible, check_count, check_probability
-from ..models.lm import LM
+from ..errors import check_count, check_probability
 from ..types import EMPTY, Budget, Draft
 
 P = TypeVar("P")
@@ -100,9 +99,3 @@ def check_options(name: str, k: int, floor: float, width: int) -> None:
     check_count(f"drafter {name!r}: k", k, 1)
     check_count(f"drafter {name!r}: width", width, 1)
     check_probability(f"drafter {name!r}: floor", floor)
-
-
-def check_trees(name: str, width: int, target: LM) -> None:
-    """Raises Incompatible for a model that cannot score the trees that are to be drafted."""
-    if width > 1 and not target.capabilities.trees:
-        raise Incompatible(f"drafter {name!r} drafts trees, which this model cannot score; give it width=1")

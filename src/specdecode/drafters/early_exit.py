@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import BadOption, Incompatible, check_count
-from ..models.lm import LM, Cache
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import Sublayers
 from .model_drafting import ModelDrafting, Steady, StepSeconds, check_confidence, remembered
@@ -100,8 +100,8 @@ def _begin(
     """The first layers of the target at work."""
     if not (target.capabilities.layers and target.capabilities.taps):
         raise Incompatible(f"drafter {drafter.name!r}: this model's layers cannot be told apart; choose another")
-    if not isinstance(pace.shape, Chain) and not target.capabilities.trees:
-        raise Incompatible(f"drafter {drafter.name!r} drafts trees, which this target cannot score: choose another")
+    if not isinstance(pace.shape, Chain):
+        check_trees(target, drafter.name, "choose another drafter")
     exit = _layers(drafter, target)
     reading = TargetCache(target, cache, sessions, Sublayers.of(range(exit)), exit=exit)
     seconds = _seconds(target, exit / target.n_layers) if pace.shape.weighs else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import BadOption, Incompatible, check_flag, shown
-from ..models.lm import LM, Cache
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import Draft, Sublayers, Verdict
 from . import skip_sets
@@ -63,8 +63,8 @@ class LayerSkip:
         if not target.capabilities.sublayers:
             raise Incompatible("drafter 'layer_skip': this model's layers have no parts to skip; choose another")
         shape = chain_or_tree(self.name, self.k, self.tree)
-        if self.tree is not None and not target.capabilities.trees:
-            raise Incompatible(f"drafter 'layer_skip': this target cannot score trees; leave tree={self.tree} out")
+        if self.tree is not None:
+            check_trees(target, self.name, f"leave tree={self.tree} out")
         pace: Callable[[], Pace] = partial(Steady, shape, self.confidence, keeps_last=True)
         if self.adaptive and self.confidence is not None and isinstance(shape, Chain):
             pace = partial(Threshold, shape, self.confidence)

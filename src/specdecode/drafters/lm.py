@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..errors import BadOption, Incompatible, check_flag, shown
-from ..models.lm import LM, Cache
+from ..errors import BadOption, check_flag, shown
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import Draft, Verdict
 from . import Drafter, make_drafter
@@ -72,8 +72,8 @@ class DraftLM:
                 f"drafter 'lm': lm is a {type(self.lm).__name__}; make the drafter with draft_model(model, target)"
             )
         for role, lm in (("target", target), ("draft model", self.lm)):
-            if self.tree is not None and not lm.capabilities.trees:
-                raise Incompatible(f"drafter 'lm': this {role} cannot score trees; leave tree={shown(self.tree)} out")
+            if self.tree is not None:
+                check_trees(lm, self.name, f"leave tree={shown(self.tree)} out", role=role)
         shape = self.shape
         pace: Callable[[], Pace] = partial(Steady, shape, self.confidence)
         if self.schedule == "assisted" and isinstance(shape, Chain):

@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import BadOption, Incompatible, check_count, check_flag
-from ..models.lm import LM, Cache
+from ..errors import BadOption, check_count, check_flag
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
 from .pool import NgramPool
@@ -49,10 +49,7 @@ class Lookahead:
             )
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> Looking:
-        if not target.capabilities.trees:
-            raise Incompatible(
-                "drafter 'lookahead' drafts trees, which this model cannot score: choose another drafter"
-            )
+        check_trees(target, self.name, "choose another drafter")
         return Looking(self, sessions)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..errors import BadOption, Incompatible, shown
-from ..models.lm import LM, Cache
+from ..errors import BadOption, shown
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import EMPTY, Budget, Draft, Scores, Verdict
 from . import Drafter, Drafting
@@ -77,8 +77,8 @@ def begin_all(
     name: str, sources: Sequence[Drafter], sessions: Sequence[Session], target: LM, cache: Cache
 ) -> list[Drafting]:
     """Each source at work. Raises Incompatible, beside what they refuse, where several cannot stand in one draft."""
-    if len(sources) > 1 and not target.capabilities.trees:
-        raise Incompatible(f"drafter {name!r} drafts trees, which this model cannot score: give it a single source")
+    if len(sources) > 1:
+        check_trees(target, name, "give it a single source")
     return [source.begin(sessions, target, cache) for source in sources]
 
 

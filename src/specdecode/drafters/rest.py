@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..datastore import LONGEST, Store
 from ..errors import BadOption, Incompatible, shown
-from ..models.lm import LM, Cache
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
-from .continuations import Criteria, capped, check_options, check_trees, grow
+from .continuations import Criteria, capped, check_options, grow
 from .recall import recall
 
 # How often what followed a match of 1, 2, 3, ... tokens in other modules of a library came again: bench/datastore.py.
@@ -56,7 +56,8 @@ class Rest:
             )
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> Retrieving:
-        check_trees(self.name, self.width, target)
+        if self.width > 1:
+            check_trees(target, self.name, "give it width=1")
         return Retrieving(self, sessions, target.vocab)
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..datastore import LONGEST
-from ..models.lm import LM, Cache
+from ..models.lm import LM, Cache, check_trees
 from ..session import Session
 from ..types import Budget, Draft, Scores, Verdict
 from .automaton import SuffixAutomaton
-from .continuations import Criteria, Places, capped, check_options, check_trees, grow
+from .continuations import Criteria, Places, capped, check_options, grow
 from .memory import Memory
 from .ngram import RECURRENCE
 from .recall import recall
@@ -52,7 +52,8 @@ class Suffix:
             self.answers.check_tokenizer(fingerprint)
 
     def begin(self, sessions: Sequence[Session], target: LM, cache: Cache) -> Recalling:
-        check_trees(self.name, self.width, target)
+        if self.width > 1:
+            check_trees(target, self.name, "give it width=1")
         return Recalling(self, sessions, target.vocab)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import BadInput, OutOfContext
+from ..errors import BadInput, Incompatible, OutOfContext
 from ..types import Prompt, Row, Scores, Sublayers
 
 CHUNK = 1024  # tokens of a row in one pass of `read`: bounds the memory of its mask and activations
@@ -82,6 +82,12 @@ class LM(Protocol):
                 output). Nodes of rows with `hidden` enter the first of them directly, or the head where none is run.
         The nodes stay uncommitted behind each row's prefix until `cache.keep`."""
         ...
+
+
+def check_trees(lm: LM, drafter: str, advice: str, *, role: str = "target") -> None:
+    """Raises Incompatible, with the advice, where a drafter drafts trees and the model cannot score them."""
+    if not lm.capabilities.trees:
+        raise Incompatible(f"drafter {drafter!r} drafts trees, which this {role} cannot score; {advice}")
 
 
 def check_prompt(prompt: Prompt, vocab: int, context: int) -> None:
