@@ -90,20 +90,23 @@ def test_what_follows_an_excused_token_is_judged(tmp_path: Path) -> None:
         assert "0 of 1 texts equal" in tests["greedy parity"].found
 
 
-def test_a_changed_token_fails_with_its_gap(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "small"), [(30, False), (34, True)])
+def test_a_changed_token_fails_with_its_gap(tmp_path: Path, place: int, small: bool) -> None:
+    """A small one is what coarser arithmetic may bring, and that is said."""
     changed = line(PROMPTS[0], {}, sd.Sampling())
-    before = (*PROMPTS[0], *changed["output_ids"][:30])
+    before = (*PROMPTS[0], *changed["output_ids"][:place])
     law = LM.law(before, 0)
     best, second = law.topk(2).indices.tolist()
-    assert changed["output_ids"][30] == best
-    changed["output_ids"][30:] = [second]
+    assert changed["output_ids"][place] == best
+    changed["output_ids"][place:] = [second]
     gap = float(law[best] - law[second])
     path = write(tmp_path / "o.jsonl", [line(PROMPTS[1], {}, sd.Sampling()), changed])
     tests = found(path)
-    assert "1 of 2 texts equal (71 tokens); text 2 parts after 30 tokens" in tests["greedy parity"].found
+    said = f"1 of 2 texts equal ({41 + place} tokens); text 2 parts after {place} tokens"
+    assert said in tests["greedy parity"].found
     assert tests["greedy parity"].outcome == tests["logit gap"].outcome == FAIL
     assert tests["logit gap"].figures["largest"] == pytest.approx(gap, rel=1e-5)
-    assert ("give it a gap" in tests["logit gap"].reason) == (gap < 1)
+    assert ("give it a gap" in tests["logit gap"].reason) == small
     assert tests["score"].outcome == NOT_APPLICABLE
     assert not found(path, gap=gap - 0.01)["logit gap"].reason
     excused = found(path, gap=gap + 0.01)

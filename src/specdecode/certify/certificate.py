@@ -103,7 +103,8 @@ def check(
 def judge(
     model: Model, lines: Sequence[Line], *, gap: float | None = None, tick: Tick = lambda what: None
 ) -> Certificate:
-    """The certificate of texts that were decoded elsewhere, said to be of `model`.
+    """The certificate of texts that were decoded elsewhere, said to be of `model`, which is to be in float32: what it
+    rounds more coarsely is held against the texts.
 
     gap:  the largest one in logits at which a greedy choice is excused; what rounding explains here if absent.
     tick: told of each line. Raises BadInput for lines that are not of this model, before any pass."""

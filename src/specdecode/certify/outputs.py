@@ -127,6 +127,11 @@ def _ids(value: Any, key: str, where: str) -> tuple[int, ...]:
     return tuple(value)
 
 
+def _id(key: str) -> int | str:
+    """The token that a key of JSON names; the key itself where it names none (Python reads no digits by thousands)."""
+    return int(key) if key.isdecimal() and len(key) < 20 else key
+
+
 def _sampling(value: Any, where: str) -> Sampling:
     if not isinstance(value, dict):
         raise BadInput(f"{where}: sampling must be an object such as {{}}, found {shown(value)}")
@@ -135,10 +140,7 @@ def _sampling(value: Any, where: str) -> Sampling:
             raise BadInput(f"{where}: sampling has no option {shown(option)}; its options are: {', '.join(OPTIONS)}")
     bias = value.get("logit_bias", {})
     if isinstance(bias, dict):  # JSON writes ids as strings
-        value = {
-            **value,
-            "logit_bias": {int(t) if t.isdecimal() and len(t) < 20 else t: added for t, added in bias.items()},
-        }
+        value = {**value, "logit_bias": {_id(key): added for key, added in bias.items()}}
     try:
         return Sampling(**value)
     except SpecError as error:

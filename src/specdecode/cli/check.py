@@ -30,7 +30,11 @@ class Asked:
     thorough: Annotated[bool, flag(LIMITS, "Test four times as much and more.", "--thorough")] = False
     outputs: Annotated[
         str | None,
-        flag(OUTPUT, "Judge the texts of this file instead: JSON lines with prompt_ids, sampling and output_ids."),
+        flag(
+            OUTPUT,
+            "Judge the texts of this file instead, in float32 unless --dtype is given: JSON lines with prompt_ids, "
+            "sampling and output_ids.",
+        ),
     ] = None
     gap: Annotated[
         float | None, flag(OUTPUT, "With --outputs: the largest gap in logits at which a greedy token is excused.")
